@@ -1,0 +1,162 @@
+"""``down/<gw>/command``: signed orders of the bridge to one gateway."""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from edge_agent.wire.blobs import BlobReference
+from edge_agent.wire.codec import (
+    Count,
+    Digest,
+    Finite,
+    Identifier,
+    Message,
+    Name,
+    Scalar,
+    Text,
+    WireModel,
+    decode,
+    encode,
+)
+from edge_agent.wire.errors import WireError
+
+COMMAND_CAP_BYTES = 64 * 1024
+Duration = Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)]
+
+
+class Train(WireModel):
+    """One local round from the given base weights.
+
+    ``training_graph`` names one of the bundle's; ``coding`` is the update's.
+    ``config`` is Flower's train config, passed through to the worker and back.
+    """
+
+    kind: Literal["train"] = "train"
+    adaptation: Name
+    round: Count
+    bundle: Digest
+    base: BlobReference
+    cohort: Name
+    training_graph: Name
+    learning_rate: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
+    epochs: Annotated[int, Field(ge=1, le=1000)]
+    batch_size: Annotated[int, Field(ge=1, le=4096)]
+    min_samples: Annotated[int, Field(ge=1)]
+    max_samples: Annotated[int, Field(ge=1)]
+    seed: Count
+    coding: Literal["fp32", "fp16", "int8"] = "fp16"
+    config: Annotated[dict[Name, Scalar], Field(max_length=64)] = {}
+
+
+class Evaluate(WireModel):
+    """Run named weights over holdout samples, else proof samples, since a given sample."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    bundle: Digest
+    weights: BlobReference
+    since_sample: Name | None = None
+    max_samples: Annotated[int, Field(ge=1)] = 10_000
+    config: Annotated[dict[Name, Scalar], Field(max_length=64)] = {}
+
+
+class Configure(WireModel):
+    """Change operator settings that the agent lets the bridge change."""
+
+    kind: Literal["configure"] = "configure"
+    state_interval_s: Annotated[float, Field(ge=1, le=3600)] | None = None
+    training_enabled: bool | None = None
+
+
+class Identify(WireModel):
+    """Publish presence and state now."""
+
+    kind: Literal["identify"] = "identify"
+
+
+CommandAction = Annotated[Train | Evaluate | Configure | Identify, Field(discriminator="kind")]
+
+
+class Command(Message):
+    """What is signed: who, for which agent start, which order, for how long.
+
+    ``duration_s`` counts from receipt; ``sequence`` counts per boot id. The same command id
+    signed again for a new boot id is the same order.
+    """
+
+    fleet: Identifier
+    gateway: Identifier
+    boot_id: Name
+    command_id: Name
+    sequence: Count
+    duration_s: Duration
+    action: CommandAction
+
+
+class SignedCommand(Message):
+    """The exact signed bytes of a :class:`Command`, and the signature over them."""
+
+    key_id: Name
+    signature: Annotated[str, StringConstraints(max_length=200)]
+    body: Annotated[str, StringConstraints(max_length=COMMAND_CAP_BYTES)]
+
+    def signature_bytes(self) -> bytes:
+        """The decoded Ed25519 signature.
+
+        Raises:
+            WireError: not base64.
+        """
+        try:
+            return base64.b64decode(self.signature, validate=True)
+        except (binascii.Error, ValueError):
+            raise WireError("command", "signature: not base64") from None
+
+
+Sign = Callable[[bytes], tuple[str, bytes]]
+Verify = Callable[[str, bytes, bytes], bool]
+
+
+def sign_command(command: Command, sign: Sign) -> SignedCommand:
+    """Sign a command.
+
+    Args:
+        sign: bytes to (key id, Ed25519 signature).
+    """
+    body = encode(command)
+    key_id, signature = sign(body)
+    return SignedCommand(key_id=key_id, signature=base64.b64encode(signature).decode(), body=body.decode())
+
+
+def open_command(payload: bytes, verify: Verify) -> Command:
+    """Verify the signed bytes, then parse them.
+
+    Args:
+        payload: a :class:`SignedCommand` from outside.
+        verify: (key id, signature, signed bytes) to whether a trusted key made it.
+
+    Raises:
+        WireError: too large, malformed, or not signed by a trusted command key.
+    """
+    envelope = decode(SignedCommand, payload, cap_bytes=2 * COMMAND_CAP_BYTES)
+    body = envelope.body.encode()
+    if not verify(envelope.key_id, envelope.signature_bytes(), body):
+        raise WireError("command", f"signature by key {envelope.key_id!r} is not valid")
+    return decode(Command, body, cap_bytes=COMMAND_CAP_BYTES)
+
+
+__all__ = [
+    "COMMAND_CAP_BYTES",
+    "Command",
+    "CommandAction",
+    "Configure",
+    "Evaluate",
+    "Identify",
+    "SignedCommand",
+    "Text",
+    "Finite",
+    "Train",
+    "open_command",
+    "sign_command",
+]

@@ -1,0 +1,128 @@
+"""``up/<gw>/event``: outbox messages, acknowledged by the bridge after its commit."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from edge_agent.wire.blobs import BlobReference
+from edge_agent.wire.codec import Count, Digest, Finite, Identifier, Message, Name, Text, WireModel, Word
+
+EVENT_CAP_BYTES = 64 * 1024
+EVIDENCE_CAP_ITEMS = 64
+
+
+class FlagEvent(WireModel):
+    """A drift monitor fired.
+
+    ``flag_id`` is derived from gateway, monitor epoch and firing number, so that the same
+    firing always has the same id. ``trainable_samples`` counts those from
+    ``first_drifted_sample`` on.
+    """
+
+    kind: Literal["flag"] = "flag"
+    flag_id: Digest
+    monitor: Name
+    firing: Count
+    bundle: Digest
+    weights: Digest
+    weights_version: Count
+    cohort: Name
+    first_drifted_sample: Name
+    first_drifted_time_s: Finite
+    statistic: Finite
+    threshold: Finite
+    evidence: Annotated[dict[str, Finite], Field(max_length=EVIDENCE_CAP_ITEMS)] = {}
+    trainable_samples: Count
+
+
+class UpdateLifecycleEvent(WireModel):
+    """A step of the over-the-air state machine, or a refusal with its reason.
+
+    ``step`` is a state of the transition table, or ``refused``, ``skipped``.
+    ``map_digest`` names the release map's bytes where the step is about a map.
+    """
+
+    kind: Literal["update"] = "update"
+    step: Word
+    reason: Word | None = None
+    detail: Text = ""
+    bundle: Digest | None = None
+    weights: Digest | None = None
+    cohort: Name | None = None
+    version: Count | None = None
+    map_digest: Digest | None = None
+
+
+class CountsBucket(WireModel):
+    """Right and labelled holdout samples of one span of sample time; totals so far.
+
+    ``bucket`` counts spans of ``bucket_s`` seconds of sample time. A later event about the
+    same (weights, bucket) replaces an earlier one.
+    """
+
+    bucket: int
+    labelled: Count
+    right: Count
+    loss_sum: Finite
+
+
+class CountsEvent(WireModel):
+    """Holdout counts for the named weights."""
+
+    kind: Literal["counts"] = "counts"
+    bundle: Digest
+    weights: Digest
+    weights_version: Count
+    cohort: Name
+    bucket_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    buckets: Annotated[list[CountsBucket], Field(max_length=200)]
+
+
+class BlobMissingEvent(WireModel):
+    """A blob the gateway needs has stayed silent."""
+
+    kind: Literal["blob-missing"] = "blob-missing"
+    blob: BlobReference
+
+
+class TrainingEvent(WireModel):
+    """A local round started, ended or failed."""
+
+    kind: Literal["training"] = "training"
+    command_id: Name
+    step: Word
+    detail: Text = ""
+    samples: Count = 0
+    duration_s: Finite = 0.0
+
+
+class ErrorEvent(WireModel):
+    """Something went wrong that an operator should see."""
+
+    kind: Literal["error"] = "error"
+    place: Name
+    problem: Text
+    hint: Text = ""
+
+
+EventBody = Annotated[
+    FlagEvent | UpdateLifecycleEvent | CountsEvent | BlobMissingEvent | TrainingEvent | ErrorEvent,
+    Field(discriminator="kind"),
+]
+
+
+class Event(Message):
+    """One outbox message.
+
+    (``epoch``, ``sequence``) is its identity; ``low`` is the lowest sequence still held and
+    ``dropped`` the ranges (both ends included) shed by the outbox's caps, so that the bridge
+    keeps a low-water mark and a small set of gaps.
+    """
+
+    gateway: Identifier
+    epoch: Name
+    sequence: Count
+    low: Count
+    dropped: Annotated[list[tuple[Count, Count]], Field(max_length=64)] = []
+    time_s: Finite
+    body: EventBody

@@ -1,0 +1,106 @@
+"""Updates: weights minus base weights, coded and compressed."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import zstandard
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from edge_agent.wire.errors import WireError
+from edge_agent.wire.manifest import TrainableSpec
+from edge_agent.wire.release import unpack
+from edge_agent.wire.tensors import Weights
+
+Coding = Literal["fp32", "fp16", "int8"]
+INT8_BLOCK = 1024
+ZSTD_LEVEL = 3
+_SCALE = "scale."
+
+
+def encode_update(delta: Mapping[str, NDArray[np.float32]], coding: Coding) -> bytes:
+    """Code a delta and compress it.
+
+    Args:
+        delta: named float32 tensors, trained minus base.
+        coding: ``fp32``, ``fp16``, or ``int8`` with a float32 scale per 1,024 values.
+    """
+    coded: dict[str, NDArray[Any]] = {}
+    for name in sorted(delta):
+        tensor = np.ascontiguousarray(delta[name], dtype=np.float32)
+        if coding == "fp32":
+            coded[name] = tensor
+        elif coding == "fp16":
+            coded[name] = np.clip(tensor, -65504.0, 65504.0).astype(np.float16)
+        else:
+            coded[name], coded[_SCALE + name] = _quantise(tensor)
+    return zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(save(coded))
+
+
+def decode_update(payload: bytes, coding: Coding, specs: Sequence[TrainableSpec]) -> Weights:
+    """A delta from outside, checked against the bundle's tensors.
+
+    Never unpacks more than the specs' own size allows.
+
+    Raises:
+        WireError: not zstd or safetensors; a tensor missing, extra, misshapen, of another
+            coding, or not finite (named).
+    """
+    cap_bytes = update_cap_bytes(specs)
+    raw = unpack(payload, cap_bytes, "update")
+    try:
+        coded: dict[str, NDArray[Any]] = load(raw)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise WireError("update", f"not safetensors ({error})") from None
+    delta: Weights = {}
+    for spec in specs:
+        delta[spec.name] = _decode_tensor(coded, spec, coding)
+    if coded:
+        raise WireError("update", f"extra tensor {sorted(coded)[0]!r}")
+    return delta
+
+
+def update_cap_bytes(specs: Sequence[TrainableSpec]) -> int:
+    """The most an honest update of these tensors can take, coded or unpacked."""
+    values = sum(int(np.prod(spec.shape, dtype=np.int64)) for spec in specs)
+    return 8 * values + 1024 * (len(specs) + 4)
+
+
+def _quantise(tensor: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    flat = tensor.reshape(-1)
+    blocks = -(-flat.size // INT8_BLOCK)
+    padded = np.zeros(blocks * INT8_BLOCK, np.float32)
+    padded[: flat.size] = flat
+    rows = padded.reshape(blocks, INT8_BLOCK)
+    scale = (np.abs(rows).max(axis=1) / np.float32(127)).astype(np.float32)
+    safe = np.where(scale > 0, scale, np.float32(1))
+    codes = np.rint(rows / safe[:, None]).clip(-127, 127).astype(np.int8)
+    return codes.reshape(-1)[: flat.size].reshape(tensor.shape), scale
+
+
+def _decode_tensor(coded: dict[str, NDArray[Any]], spec: TrainableSpec, coding: Coding) -> NDArray[np.float32]:
+    dtype = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}[coding]
+    tensor = coded.pop(spec.name, None)
+    if tensor is None:
+        raise WireError("update", f"missing tensor {spec.name!r}")
+    if tensor.dtype != dtype:
+        raise WireError("update", f"tensor {spec.name!r} is {tensor.dtype}, coding {coding} needs {np.dtype(dtype)}")
+    if list(tensor.shape) != list(spec.shape):
+        raise WireError("update", f"tensor {spec.name!r} has shape {list(tensor.shape)}, {list(spec.shape)} is needed")
+    decoded = tensor.astype(np.float32) if coding != "int8" else _dequantise(coded, spec, tensor)
+    if not np.isfinite(decoded).all():
+        raise WireError("update", f"tensor {spec.name!r} is not finite")
+    return decoded
+
+
+def _dequantise(coded: dict[str, NDArray[Any]], spec: TrainableSpec, codes: NDArray[np.int8]) -> NDArray[np.float32]:
+    scale = coded.pop(_SCALE + spec.name, None)
+    blocks = -(-codes.size // INT8_BLOCK)
+    if scale is None or scale.dtype != np.float32 or scale.shape != (blocks,):
+        raise WireError("update", f"tensor {spec.name!r} has no fitting scale")
+    flat = codes.reshape(-1).astype(np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        flat *= np.repeat(scale, INT8_BLOCK)[: flat.size]
+    return flat.reshape(codes.shape)
