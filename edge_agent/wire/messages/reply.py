@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edge_agent.wire.blobs import ChunkList
-from edge_agent.wire.codec import Count, Digest, Finite, Identifier, Message, Name, Text, Word, WireModel
+from edge_agent.wire.codec import Count, Digest, Finite, Identifier, Message, Name, Text, WireModel, Word
 
 REPLY_CAP_BYTES = 256 * 1024
 

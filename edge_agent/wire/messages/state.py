@@ -1,6 +1,6 @@
 """``up/<gw>/state``: retained; what a gateway runs and holds."""
 
-from edge_agent.wire.codec import Count, Digest, Finite, Identifier, Message, Name, Word, WireModel
+from edge_agent.wire.codec import Count, Digest, Finite, Identifier, Message, Name, WireModel, Word
 
 STATE_CAP_BYTES = 16 * 1024
 

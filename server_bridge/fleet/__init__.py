@@ -1,0 +1,1 @@
+"""The gateways as the bridge sees them: registry, presence, ingest, commands, uploads."""
