@@ -1,0 +1,61 @@
+# Everything runs in a local .venv; `make demo` and `make test` set it up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SEED ?= 0
+GATEWAYS ?= 10
+REPORT ?= demo-report
+DEMO_ARGS ?=
+LOCKS := deploy/locks
+
+.PHONY: help setup setup-ci oracle mosquitto demo test check format lint types contracts docs demo-check bench clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## create .venv from the lock files
+
+$(STAMP): $(LOCKS)/dev.txt pyproject.toml deploy/setup.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" bash deploy/setup.sh
+	@touch $@
+
+mosquitto: ## install the broker where that is possible
+	@bash deploy/ensure-mosquitto.sh
+
+oracle: setup ## install torch, against which gradients are checked
+	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --quiet "torch==2.13.0"
+
+setup-ci: setup mosquitto oracle
+
+demo: setup mosquitto ## the main job: a drifting fleet repairs itself
+	$(BIN)/server-bridge demo --gateways $(GATEWAYS) --seed $(SEED) --report $(REPORT) $(DEMO_ARGS)
+
+test: setup mosquitto ## the tests
+	$(BIN)/python -m pytest
+
+check: setup mosquitto format lint types contracts docs test demo-check ## what CI runs
+
+format: setup
+	$(BIN)/ruff format --check .
+
+lint: setup
+	$(BIN)/ruff check .
+
+types: setup
+	$(BIN)/mypy
+
+contracts: setup
+	$(BIN)/lint-imports
+
+docs: setup ## generated documents are up to date
+	$(BIN)/python -m tests.docs_build --check
+
+demo-check: setup mosquitto
+	$(BIN)/server-bridge demo --gateways $(GATEWAYS) --seed $(SEED) --report $(REPORT) --headless
+
+bench: setup ## benchmarks, side by side with their peers
+	$(BIN)/python -m tests.benchmarks
+
+clean:
+	rm -rf $(VENV) $(REPORT) .mypy_cache .ruff_cache .pytest_cache .hypothesis
