@@ -1,0 +1,228 @@
+"""One SQLite database in WAL mode, usable from any thread, with nested transactions."""
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote
+
+from edge_agent.errors import StorageError
+
+Value = str | int | float | bytes | None
+Row = tuple[Any, ...]
+Synchronous = Literal["FULL", "NORMAL"]
+
+LOCK_TIMEOUT_S = 30.0
+BUSY_TIMEOUT_S = 10.0
+WAL_LIMIT_BYTES = 8 * 1024 * 1024
+
+
+class Database:
+    """An open database; made by :func:`open_database` and :func:`open_read_only`."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, read_only: bool) -> None:
+        self.path = path
+        self._connection = connection
+        self._begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
+        self._lock = threading.RLock()
+        self._depth = 0
+
+    def define(self, component: str, statements: Sequence[str]) -> None:
+        """Bring one component's tables up to date.
+
+        Statements already applied are never run again, so a newer version only appends to them.
+
+        Raises:
+            StorageError: the file was written by a newer version, or a statement failed.
+        """
+        with self.transaction():
+            self.execute("CREATE TABLE IF NOT EXISTS component (name TEXT PRIMARY KEY, version INTEGER NOT NULL)")
+            rows = self.query("SELECT version FROM component WHERE name = ?", (component,))
+            version = int(rows[0][0]) if rows else 0
+            if version > len(statements):
+                raise StorageError(
+                    f"{self.path}: tables of {component!r} are of version {version}, this program knows"
+                    f" {len(statements)}",
+                    "install the newer version again",
+                )
+            for statement in statements[version:]:
+                self.execute(statement)
+            self.execute("INSERT OR REPLACE INTO component VALUES (?, ?)", (component, len(statements)))
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing; an inner one joins the outer and can fail alone.
+
+        On a read-only database: one consistent view.
+
+        Raises:
+            StorageError: the database cannot be locked or written; everything is rolled back.
+        """
+        with self._held():
+            level = self._enter()
+            try:
+                yield
+                self._still_open()
+                self._run(f"RELEASE level_{level}" if level else "COMMIT")
+            except BaseException:
+                self._undo(level)
+                raise
+            finally:
+                self._depth -= 1
+
+    def execute(self, sql: str, parameters: Sequence[Value] = ()) -> int:
+        """Run one statement inside a transaction; returns how many rows changed.
+
+        Raises:
+            StorageError: SQLite refused (disk full, corrupt, constraint ...).
+        """
+        with self._held():
+            self._require_transaction()
+            return self._run(sql, parameters).rowcount
+
+    def execute_many(self, sql: str, rows: Iterable[Sequence[Value]]) -> int:
+        """Run one statement for each row, inside a transaction; returns how many rows changed.
+
+        Raises:
+            StorageError: as for :meth:`execute`.
+        """
+        with self._held():
+            self._require_transaction()
+            with self._translated():
+                return self._connection.executemany(sql, rows).rowcount
+
+    def query(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
+        """All rows of a SELECT, inside a transaction or not.
+
+        Raises:
+            StorageError: SQLite refused.
+        """
+        with self._held():
+            if self._depth:
+                self._still_open()
+            with self._translated():
+                return self._connection.execute(sql, parameters).fetchall()
+
+    def close(self) -> None:
+        """Close; anything afterwards raises ``StorageError``."""
+        with self._held(), self._translated():
+            self._connection.close()
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        if not self._lock.acquire(timeout=LOCK_TIMEOUT_S):
+            raise StorageError(f"{self.path}: another thread has held the database for {LOCK_TIMEOUT_S:.0f} s")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _run(self, sql: str, parameters: Sequence[Value] = ()) -> sqlite3.Cursor:
+        with self._translated():
+            return self._connection.execute(sql, parameters)
+
+    def _require_transaction(self) -> None:
+        if self._depth == 0:
+            raise RuntimeError("execute() outside of transaction()")
+        self._still_open()
+
+    def _still_open(self) -> None:
+        """SQLite rolls a whole transaction back by itself, for example when the disk is full."""
+        if not self._connection.in_transaction:
+            raise StorageError(f"{self.path}: the transaction has been rolled back by an earlier error")
+
+    def _enter(self) -> int:
+        level = self._depth
+        if level:
+            self._still_open()
+        self._run(f"SAVEPOINT level_{level}" if level else self._begin)
+        self._depth += 1
+        return level
+
+    def _undo(self, level: int) -> None:
+        if not self._connection.in_transaction:
+            return
+        if level:
+            self._run(f"ROLLBACK TO level_{level}")
+            self._run(f"RELEASE level_{level}")
+        else:
+            self._run("ROLLBACK")
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
+            raise StorageError(f"{self.path}: {error}", _hint(error)) from error
+
+
+def open_database(path: Path, *, synchronous: Synchronous = "FULL", max_bytes: int | None = None) -> Database:
+    """Open ``path`` for reading and writing, made if absent, after a quick integrity check.
+
+    Args:
+        path: its folder must exist.
+        synchronous: ``FULL`` syncs each commit; ``NORMAL`` may lose the last commits at a power cut, never integrity.
+        max_bytes: the file grows no further; writes beyond raise ``StorageError``.
+
+    Raises:
+        StorageError: the file cannot be opened, or is corrupt (named).
+    """
+    database = _connect(path, "rwc", read_only=False)
+    try:
+        database._run("PRAGMA journal_mode = WAL")
+        database._run(f"PRAGMA synchronous = {synchronous}")
+        database._run("PRAGMA foreign_keys = ON")
+        database._run(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
+        if max_bytes is not None:
+            page_bytes = int(database.query("PRAGMA page_size")[0][0])
+            database._run(f"PRAGMA max_page_count = {max(1, max_bytes // page_bytes)}")
+        _check(database)
+    except StorageError:
+        database.close()
+        raise
+    return database
+
+
+def open_read_only(path: Path) -> Database:
+    """Open an existing database, perhaps in use by another process, for reading.
+
+    Raises:
+        StorageError: absent, unreadable or corrupt.
+    """
+    database = _connect(path, "ro", read_only=True)
+    try:
+        database.query("SELECT count(*) FROM sqlite_schema")
+    except StorageError:
+        database.close()
+        raise
+    return database
+
+
+def _connect(path: Path, mode: str, *, read_only: bool) -> Database:
+    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    try:
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+        )
+    except sqlite3.Error as error:
+        raise StorageError(f"{path}: {error}", _hint(error)) from error
+    return Database(path, connection, read_only=read_only)
+
+
+def _check(database: Database) -> None:
+    verdict = database.query("PRAGMA quick_check(1)")
+    if verdict != [("ok",)]:
+        raise StorageError(f"{database.path} is corrupt: {verdict[0][0]}", "restore it or let it be made anew")
+
+
+def _hint(error: Exception) -> str:
+    text = str(error)
+    if "full" in text:
+        return "free space on this disk"
+    if "not a database" in text or "malformed" in text:
+        return "the file is corrupt: restore it or let it be made anew"
+    if "unable to open" in text:
+        return "check that the folder exists and may be written"
+    return ""
