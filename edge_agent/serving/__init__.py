@@ -1,0 +1,1 @@
+"""The hot path: samples to predictions, with weights swapped while it runs."""

@@ -1,0 +1,124 @@
+"""Serving: one active model, replaced in one step between two batches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.model.bundle import Bundle
+from edge_agent.model.inference import InferenceModel
+from edge_agent.samples.record import SampleBatch
+from edge_agent.serving.probe import PROBE_ROWS, Features, all_finite, check_predictions, first_rows, probe_features
+from edge_agent.wire.tensors import Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A model that is built and probed, and may be swapped in.
+
+    Attributes:
+        bundle: the bundle's digest.
+        weights: the weights' digest.
+        version: the weights' version in their cohort.
+    """
+
+    model: InferenceModel
+    bundle: str
+    weights: str
+    version: int
+    cohort: str
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Predictions, and what made them.
+
+    Attributes:
+        outputs: (n, ...) the primary output, a row a sample.
+        bundle: the digest of the bundle that served.
+        weights: the digest of the weights that served.
+    """
+
+    outputs: NDArray[np.float32]
+    bundle: str
+    weights: str
+    version: int
+    cohort: str
+
+
+class ModelServer:
+    """Predictions by the active model; synchronous, no thread, no network, no disk.
+
+    ``process`` belongs to one thread; ``prepare``, ``shadow`` and ``swap`` may be called from
+    another one meanwhile.
+
+    Args:
+        bundle: the bundle to serve first.
+        weights: its weights.
+        weights_digest: SHA-256 of the weights' file.
+        version: the weights' version in their cohort.
+        cohort: the gateway's cohort.
+
+    Raises:
+        RejectedUpdate: the weights do not fit the bundle (named).
+        DataError: the bundle's graph cannot be run.
+    """
+
+    def __init__(self, bundle: Bundle, weights: Weights, weights_digest: str, version: int, cohort: str) -> None:
+        self._recent: Features | None = None
+        self._active = self.prepare(bundle, weights, weights_digest, version, cohort)
+
+    @property
+    def active(self) -> Prepared:
+        """The model that serves now."""
+        return self._active
+
+    def process(self, batch: SampleBatch) -> Served:
+        """Predict a batch; the whole batch by one model.
+
+        Raises:
+            DataError: the features do not fit the model's inputs (named).
+        """
+        served = _run(self._active, batch.features)
+        rows = first_rows(batch.features)
+        if all_finite(rows) and np.isfinite(served.outputs[:PROBE_ROWS]).all():
+            self._recent = rows
+        return served
+
+    def prepare(self, bundle: Bundle, weights: Weights, weights_digest: str, version: int, cohort: str) -> Prepared:
+        """Build a model beside the active one and try it once.
+
+        It is tried on the last rows served where they fit its inputs, else on zeros.
+
+        Raises:
+            RejectedUpdate: ``unfit``: the weights do not fit the bundle, or predictions are of a
+                wrong shape or, on rows that the active model predicted, not finite.
+            DataError: the bundle's graph cannot be built or run.
+        """
+        model = InferenceModel(bundle, weights)
+        prepared = Prepared(model, bundle.digest, weights_digest, version, cohort)
+        probe = probe_features(bundle.manifest.inputs, self._recent)
+        if probe is not None:
+            check_predictions(_run(prepared, probe.features).outputs, probe)
+        return prepared
+
+    def shadow(self, prepared: Prepared, batch: SampleBatch) -> Served:
+        """Predict a batch by a model that is not active; the active one is not touched.
+
+        Raises:
+            DataError: the features do not fit that model's inputs (named).
+        """
+        return _run(prepared, batch.features)
+
+    def swap(self, prepared: Prepared) -> Prepared:
+        """Make a prepared model the active one from the next batch on; the former one is returned."""
+        former, self._active = self._active, prepared
+        return former
+
+
+def _run(prepared: Prepared, features: Mapping[str, NDArray[Any]]) -> Served:
+    outputs = prepared.model.run(features)[prepared.model.primary]
+    primary = np.asarray(outputs, dtype=np.float32)
+    return Served(primary, prepared.bundle, prepared.weights, prepared.version, prepared.cohort)

@@ -1,0 +1,67 @@
+"""How good named weights are on labelled samples."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.losses import sample_losses, sample_right
+from edge_agent.model.inference import InferenceModel
+from edge_agent.wire.manifest import Manifest
+
+BLOCK_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Totals over n labelled samples.
+
+    Attributes:
+        loss: mean loss, unclipped; NaN for n = 0.
+        accuracy: share of right predictions; None for a regression.
+    """
+
+    samples: int
+    loss: float
+    accuracy: float | None
+
+    def metrics(self) -> dict[str, int | float]:
+        """As they are reported; an undefined loss or accuracy is left out."""
+        metrics: dict[str, int | float] = {"num-examples": self.samples}
+        if np.isfinite(self.loss):
+            metrics["loss"] = self.loss
+        if self.accuracy is not None and self.samples > 0:
+            metrics["accuracy"] = self.accuracy
+        return metrics
+
+
+def evaluate(
+    model: InferenceModel, manifest: Manifest, features: Mapping[str, NDArray[Any]], labels: NDArray[Any]
+) -> Evaluation:
+    """Mean loss and accuracy of a model.
+
+    Args:
+        manifest: says which loss, and whether there are classes.
+        features: (n, ...) by input name.
+        labels: (n,) class numbers or values.
+
+    Raises:
+        DataError: features or labels do not fit the model.
+
+    Cost: blocks of 256 rows; the outputs of one block at a time.
+    """
+    count = len(labels)
+    loss_sum, right = 0.0, 0
+    for rows in _blocks(count):
+        output = model.run({name: array[rows] for name, array in features.items()})[model.primary]
+        loss_sum += float(sample_losses(manifest.loss, output, labels[rows]).sum())
+        right += int(sample_right(manifest.kind, output, labels[rows]).sum())
+    accuracy = right / count if manifest.kind == "classification" and count else None
+    return Evaluation(count, loss_sum / count if count else float("nan"), accuracy)
+
+
+def _blocks(count: int) -> Iterator[slice]:
+    for start in range(0, count, BLOCK_ROWS):
+        yield slice(start, start + BLOCK_ROWS)

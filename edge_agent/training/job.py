@@ -1,0 +1,127 @@
+"""What a worker is asked and what it answers: two JSON files."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from edge_agent.errors import DataError
+from edge_agent.wire.codec import Count, Digest, Finite, Name, Text, WireModel
+
+MIB = 1024 * 1024
+JOB_FILE = "job.json"
+RESULT_FILE = "result.json"
+UPDATE_FILE = "update.bin"
+LOG_FILE = "worker.log"
+
+FailureReason = Literal[
+    "too-few-samples", "bad-samples", "non-finite", "out-of-memory", "killed-duration", "crashed", "bad-job"
+]
+WorkMetrics = dict[str, int | Finite]
+
+
+class WorkerLimits(WireModel):
+    """How the worker confines itself.
+
+    Attributes:
+        nice: added to the agent's own niceness.
+        address_space_bytes: cap on mapped memory, not on resident memory: an idle onnxruntime
+            process maps 190 MB and holds 46 MB (measured, 1.32).
+        threads: intra-operator threads of each session.
+    """
+
+    nice: Annotated[int, Field(ge=0, le=19)] = 10
+    address_space_bytes: Annotated[int, Field(ge=256 * MIB)] = 1024 * MIB
+    threads: Annotated[int, Field(ge=1, le=64)] = 1
+
+
+class Job(WireModel):
+    """What both kinds of work need.
+
+    Attributes:
+        duration_s: the worker is killed when it has run so long.
+        weights_file: the weights to train from, or to evaluate; their SHA-256 is ``weights``.
+    """
+
+    command_id: Name
+    duration_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    limits: WorkerLimits = WorkerLimits()
+    bundle_dir: Path
+    bundle: Digest
+    weights_file: Path
+    weights: Digest
+    samples_db: Path
+    max_samples: Annotated[int, Field(ge=1)]
+
+
+class TrainingJob(Job):
+    """One local round.
+
+    Attributes:
+        from_sample: id of the first sample that may be trained on; None for all.
+        learning_rate, epochs, batch_size: as ordered; a last partial batch of one row is left out.
+        seed: of the minibatch order.
+    """
+
+    kind: Literal["train"] = "train"
+    training_graph: Name
+    from_sample: str | None = None
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    epochs: Annotated[int, Field(ge=1)]
+    batch_size: Annotated[int, Field(ge=1)]
+    min_samples: Annotated[int, Field(ge=1)]
+    seed: Count
+    coding: Literal["fp32", "fp16", "int8"] = "fp16"
+
+
+class EvaluationJob(Job):
+    """Counts, loss and accuracy of given weights on holdout samples, else proof samples."""
+
+    kind: Literal["evaluate"] = "evaluate"
+    since_sample: str | None = None
+
+
+AnyJob = Annotated[TrainingJob | EvaluationJob, Field(discriminator="kind")]
+
+
+class WorkDone(WireModel):
+    """The work was done; an update lies beside the result if it was a training."""
+
+    ok: Literal[True] = True
+    metrics: WorkMetrics
+
+
+class WorkFailed(WireModel):
+    """The work ended without a result; ``reason`` is a stable word."""
+
+    ok: Literal[False] = False
+    reason: FailureReason
+    detail: Text = ""
+
+
+_JOB: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(AnyJob)
+_RESULT: TypeAdapter[WorkDone | WorkFailed] = TypeAdapter(WorkDone | WorkFailed)
+
+
+def read_job(payload: bytes) -> TrainingJob | EvaluationJob:
+    """A job file.
+
+    Raises:
+        DataError: it is no job.
+    """
+    try:
+        return _JOB.validate_json(payload)
+    except ValidationError as error:
+        raise DataError(f"job file: {error.error_count()} fields are wrong: {error}") from None
+
+
+def read_result(payload: bytes) -> WorkDone | WorkFailed:
+    """A result file.
+
+    Raises:
+        DataError: it is no result.
+    """
+    try:
+        return _RESULT.validate_json(payload)
+    except ValidationError as error:
+        raise DataError(f"result file: {error}") from None
