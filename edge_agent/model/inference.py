@@ -1,0 +1,75 @@
+"""Inference with weights supplied from outside the graph."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from edge_agent.errors import DataError
+from edge_agent.model.bundle import Bundle
+from edge_agent.model.features import check_features
+from edge_agent.model.session import Session
+from edge_agent.wire.errors import WireError
+from edge_agent.wire.manifest import Manifest
+from edge_agent.wire.tensors import Weights, check_weights
+
+INFERENCE_GRAPH = "infer.onnx"
+
+
+class InferenceModel:
+    """A bundle's graph under given weights; may be run from any thread.
+
+    Every trainable tensor is supplied: onnxruntime would take a missing one from the file without a word.
+
+    Args:
+        bundle: a loaded bundle.
+        weights: every trainable tensor; copied.
+        threads: threads inside an operator.
+
+    Raises:
+        DataError: a tensor is missing, extra, misshapen, wrongly typed or not finite (named), or the
+            graph is refused by onnxruntime.
+    """
+
+    def __init__(self, bundle: Bundle, weights: Weights, *, threads: int = 1) -> None:
+        refuse_unfit_weights(weights, bundle.manifest)
+        self.bundle = bundle
+        self.primary = primary_output(bundle.manifest)
+        self._inputs = bundle.manifest.inputs
+        self._session = Session(INFERENCE_GRAPH, bundle.read(INFERENCE_GRAPH), weights, threads=threads)
+
+    def run(self, features: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Outputs by name.
+
+        Args:
+            features: an array per input, the batch first.
+
+        Raises:
+            DataError: an input is missing, unknown, misshapen or wrongly typed (named).
+        """
+        check_features(features, self._inputs)
+        return self._session.run(features)
+
+
+def primary_output(manifest: Manifest) -> str:
+    """The output that is scored and trained on: the first logits or value.
+
+    Raises:
+        DataError: the manifest has none.
+    """
+    for output in manifest.outputs:
+        if output.role in ("logits", "value"):
+            return output.name
+    raise DataError(f"bundle {manifest.name!r} has no output of role logits or value")
+
+
+def refuse_unfit_weights(weights: Weights, manifest: Manifest) -> None:
+    """Check weights against a manifest, in this layer's error.
+
+    Raises:
+        DataError: a tensor is missing, extra, misshapen, wrongly typed or not finite (named).
+    """
+    try:
+        check_weights(weights, manifest.trainable)
+    except WireError as error:
+        raise DataError(f"bundle {manifest.name!r}: {error}") from error

@@ -1,0 +1,78 @@
+"""onnxruntime sessions from bytes, with the trainable tensors supplied from outside."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from edge_agent.errors import DataError
+
+RUNTIME_ERRORS: tuple[type[Exception], ...] = (
+    native.EPFail,
+    native.Fail,
+    native.InvalidArgument,
+    native.InvalidGraph,
+    native.InvalidProtobuf,
+    native.NoModel,
+    native.NoSuchFile,
+    native.NotFound,
+    native.NotImplemented,
+    native.RuntimeException,
+)
+"""What onnxruntime raises; its exceptions share no base class of their own."""
+
+_FATAL_ONLY = 4  # every error is raised as well; nothing is lost by not printing it
+
+
+class Session:
+    """A graph ready to run, and the memory it borrows.
+
+    Args:
+        what: how errors name the graph, for example ``infer.onnx``.
+        graph: the ONNX file's bytes.
+        external: tensors for initialisers whose data is external; copied, since onnxruntime borrows the memory.
+        threads: threads inside an operator. A count per container must be given: onnxruntime ignores its limits.
+
+    Raises:
+        DataError: onnxruntime refuses the graph or a tensor.
+    """
+
+    def __init__(self, what: str, graph: bytes, external: Mapping[str, NDArray[np.float32]], *, threads: int) -> None:
+        self.what = what
+        self._borrowed = [ort.OrtValue.ortvalue_from_numpy(np.array(value, order="C")) for value in external.values()]
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = _FATAL_ONLY
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if external:
+            options.add_external_initializers(list(external), self._borrowed)
+        try:
+            self.native = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        except RUNTIME_ERRORS as error:
+            raise DataError(
+                f"{what} is refused by onnxruntime {ort.__version__}: {first_line(error)}",
+                "build the bundle for this version, or upgrade onnxruntime",
+            ) from error
+        self.inputs: tuple[str, ...] = tuple(value.name for value in self.native.get_inputs())
+        self.outputs: tuple[str, ...] = tuple(value.name for value in self.native.get_outputs())
+
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """All outputs by name.
+
+        Raises:
+            DataError: onnxruntime refuses the values.
+        """
+        try:
+            values = self.native.run(None, feeds)
+        except RUNTIME_ERRORS as error:
+            raise DataError(f"{self.what} cannot run: {first_line(error)}") from error
+        return dict(zip(self.outputs, values, strict=True))
+
+
+def first_line(error: Exception) -> str:
+    """The first line of a foreign error, which for onnxruntime says what and where."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
