@@ -1,0 +1,1 @@
+"""Drift monitors and their calibration: pure steps over numpy arrays."""
