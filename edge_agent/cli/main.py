@@ -1,0 +1,115 @@
+"""The command line's root: commands, log lines, exit codes."""
+
+import logging
+import sys
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+import edge_agent
+from edge_agent.config import AgentSettings, load_settings
+from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
+
+
+class Exit(IntEnum):
+    """The documented exit codes."""
+
+    OK = 0
+    UNEXPECTED = 1
+    CONFIG = 2
+    PROBLEM = 3
+    STORAGE = 4
+    PART_DIED = 5
+
+
+app = typer.Typer(
+    name="edge-agent", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=edge_agent.__doc__
+)
+SettingsOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file, agent.toml.")]
+
+
+@app.command()
+def run(config: SettingsOption = Path("agent.toml")) -> None:
+    """Serve, monitor, fine-tune and update until SIGTERM."""
+    from edge_agent.runtime.agent import Agent
+
+    settings = _settings(config)
+    configure_logs(settings.log.level)
+    died = Agent(settings).run()
+    raise typer.Exit(Exit.PART_DIED if died else Exit.OK)
+
+
+@app.command()
+def check(config: SettingsOption = Path("agent.toml")) -> None:
+    """Look at settings, bundle, broker, disk and source; each finding comes with its remedy."""
+    from edge_agent.cli.check import findings
+
+    configure_logs("error")
+    problems = 0
+    for finding in findings(config):
+        problems += not finding.ok
+        typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.what}: {finding.saw}")
+        if finding.remedy and not finding.ok:
+            typer.echo(f"      remedy: {finding.remedy}")
+    raise typer.Exit(Exit.PROBLEM if problems else Exit.OK)
+
+
+@app.command()
+def status(
+    config: SettingsOption = Path("agent.toml"),
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what the agent on this machine runs and holds."""
+    from edge_agent.cli.status import show
+
+    raise typer.Exit(Exit.OK if show(_settings(config), as_json=json_output) else Exit.PROBLEM)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(edge_agent.__version__)
+
+
+def main() -> None:
+    """Run the command line; errors that a person can mend are one line, not a traceback."""
+    try:
+        app()
+    except (ConfigError, DataError) as error:
+        _complain(error)
+        sys.exit(Exit.CONFIG)
+    except StorageError as error:
+        _complain(error)
+        sys.exit(Exit.STORAGE)
+    except EdgeError as error:
+        _complain(error)
+        sys.exit(Exit.UNEXPECTED)
+
+
+def configure_logs(level: str) -> None:
+    """JSON lines on standard error, from ``level`` on."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def _settings(path: Path) -> AgentSettings:
+    return load_settings(path)
+
+
+def _complain(error: EdgeError) -> None:
+    typer.echo(f"edge-agent: {error.problem}", err=True)
+    if error.hint:
+        typer.echo(f"  {error.hint}", err=True)

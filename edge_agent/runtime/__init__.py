@@ -1,0 +1,1 @@
+"""The one place that builds the agent's parts and supervises them."""

@@ -1,0 +1,240 @@
+"""Train and evaluate orders: fetch the weights, run the worker, hand on what it made."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from edge_agent.errors import DataError, StorageError, TransientError
+from edge_agent.link.download import Downloader
+from edge_agent.link.durable import read_file
+from edge_agent.link.outbox import Outbox, Priority
+from edge_agent.link.upload import Uploader
+from edge_agent.runtime.orders import OrderFailed
+from edge_agent.training.job import EvaluationJob, TrainingJob, WorkerLimits
+from edge_agent.training.supervisor import TrainingOutcome, TrainingSupervisor
+from edge_agent.wire.blobs import BlobReference, make_chunk_list, sha256_hex
+from edge_agent.wire.messages import (
+    BlobMissingEvent,
+    Command,
+    Evaluate,
+    EvaluateResult,
+    Train,
+    TrainingEvent,
+    TrainResult,
+    UpdateManifest,
+)
+
+POLL_S = 0.05
+FETCH_TRY_S = 60.0
+HOUR_S = 3600.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorLimits:
+    """What holds whatever the bridge orders.
+
+    Attributes:
+        enabled: whether rounds may be trained at all.
+        max_rounds_per_hour: further rounds are refused.
+    """
+
+    enabled: bool
+    min_samples: int
+    max_rounds_per_hour: int
+    max_duration_s: float
+    worker: WorkerLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The bundle that serves now, and from which sample on training may read."""
+
+    bundle: str
+    bundle_dir: Path
+    training_from: str | None
+
+
+class LocalWork:
+    """Carries out the long orders on the orders thread.
+
+    Args:
+        serving: what serves now.
+        samples_db: the sample store's file, which the worker reads by itself.
+    """
+
+    def __init__(
+        self,
+        supervisor: TrainingSupervisor,
+        downloader: Downloader,
+        uploader: Uploader,
+        outbox: Outbox,
+        *,
+        limits: OperatorLimits,
+        serving: Callable[[], Serving],
+        samples_db: Path,
+    ) -> None:
+        self._supervisor = supervisor
+        self._downloader = downloader
+        self._uploader = uploader
+        self._outbox = outbox
+        self._limits = limits
+        self._serving = serving
+        self._samples_db = samples_db
+        self._enabled = limits.enabled
+        self._recent: deque[float] = deque()
+        self._lock = threading.Lock()
+
+    def set_enabled(self, enabled: bool) -> None:
+        """The bridge may switch training off and on; it cannot switch on what the operator switched off."""
+        with self._lock:
+            self._enabled = enabled and self._limits.enabled
+
+    def train(self, command: Command, action: Train, ended: Callable[[], bool], deadline_s: float) -> TrainResult:
+        """One local round; the update is held by the uploader until the bridge has it.
+
+        Raises:
+            OrderFailed: refused by a limit, or the round came to nothing (with the reason).
+        """
+        self._admit()
+        serving = self._fitting(action.bundle)
+        weights_file = self._fetch(action.base, ended, deadline_s)
+        self._admit_round()
+        job = TrainingJob(
+            command_id=command.command_id,
+            duration_s=self._remaining(deadline_s),
+            limits=self._limits.worker,
+            bundle_dir=serving.bundle_dir,
+            bundle=serving.bundle,
+            weights_file=weights_file,
+            weights=action.base.digest,
+            samples_db=self._samples_db,
+            max_samples=action.max_samples,
+            training_graph=action.training_graph,
+            from_sample=serving.training_from,
+            learning_rate=action.learning_rate,
+            epochs=action.epochs,
+            batch_size=action.batch_size,
+            min_samples=max(action.min_samples, self._limits.min_samples),
+            seed=action.seed,
+            coding=action.coding,
+        )
+        outcome = self._run(job, ended)
+        if self._serving().bundle != action.bundle:
+            raise OrderFailed("bundle-changed", "another bundle was activated meanwhile")
+        return self._hand_on(command, action, outcome)
+
+    def evaluate(
+        self, command: Command, action: Evaluate, ended: Callable[[], bool], deadline_s: float
+    ) -> EvaluateResult:
+        """Counts, loss and accuracy of the named weights; samples never leave.
+
+        Raises:
+            OrderFailed: as :meth:`train`.
+        """
+        serving = self._fitting(action.bundle)
+        weights_file = self._fetch(action.weights, ended, deadline_s)
+        job = EvaluationJob(
+            command_id=command.command_id,
+            duration_s=self._remaining(deadline_s),
+            limits=self._limits.worker,
+            bundle_dir=serving.bundle_dir,
+            bundle=serving.bundle,
+            weights_file=weights_file,
+            weights=action.weights.digest,
+            samples_db=self._samples_db,
+            max_samples=action.max_samples,
+            since_sample=action.since_sample,
+        )
+        outcome = self._run(job, ended)
+        self._supervisor.discard(command.command_id)
+        return EvaluateResult(weights=action.weights.digest, metrics=dict(outcome.metrics))
+
+    def _admit(self) -> None:
+        with self._lock:
+            if not self._enabled:
+                raise OrderFailed("training-disabled", "switched off by the operator or the bridge")
+            now = time.monotonic()
+            while self._recent and self._recent[0] < now - HOUR_S:
+                self._recent.popleft()
+            if len(self._recent) >= self._limits.max_rounds_per_hour:
+                raise OrderFailed("rate-limit", f"{self._limits.max_rounds_per_hour} rounds in the last hour")
+
+    def _admit_round(self) -> None:
+        with self._lock:
+            self._recent.append(time.monotonic())
+
+    def _fitting(self, bundle: str) -> Serving:
+        serving = self._serving()
+        if serving.bundle != bundle:
+            raise OrderFailed("other-bundle", f"bundle {serving.bundle[:12]} serves here, not {bundle[:12]}")
+        return serving
+
+    def _remaining(self, deadline_s: float) -> float:
+        remaining = min(deadline_s - time.monotonic(), self._limits.max_duration_s)
+        if remaining <= 0:
+            raise OrderFailed("too-late", "the order's duration is over")
+        return remaining
+
+    def _fetch(self, reference: BlobReference, ended: Callable[[], bool], deadline_s: float) -> Path:
+        while True:
+            if ended():
+                raise OrderFailed("superseded", "a newer order came")
+            timeout_s = min(self._remaining(deadline_s), FETCH_TRY_S)
+            try:
+                return self._downloader.fetch(reference, timeout_s=timeout_s, cancelled=ended)
+            except TransientError as error:
+                _log.info("base_weights_silent", digest=reference.digest, problem=str(error))
+                self._outbox.put(BlobMissingEvent(blob=reference), Priority.LIFECYCLE)
+                time.sleep(min(1.0, self._remaining(deadline_s)))
+
+    def _run(self, job: TrainingJob | EvaluationJob, ended: Callable[[], bool]) -> TrainingOutcome:
+        try:
+            outcome = self._supervisor.finished(job.command_id)
+            if outcome is None:
+                self._supervisor.start(job)
+            while outcome is None:
+                if ended():
+                    self._supervisor.stop()
+                    raise OrderFailed("superseded", "a newer order came")
+                time.sleep(POLL_S)
+                outcome = self._supervisor.poll()
+        except (TransientError, StorageError, DataError) as error:
+            raise OrderFailed("not-started", str(error)) from None
+        if not outcome.ok:
+            self._report(job, outcome)
+            self._supervisor.discard(job.command_id)
+            raise OrderFailed(outcome.reason or "crashed", outcome.detail)
+        self._report(job, outcome)
+        return outcome
+
+    def _report(self, job: TrainingJob | EvaluationJob, outcome: TrainingOutcome) -> None:
+        if job.kind == "evaluate":
+            return
+        self._outbox.put(
+            TrainingEvent(
+                command_id=job.command_id,
+                step="done" if outcome.ok else "failed",
+                detail=f"{outcome.reason}: {outcome.detail}"[:2000] if not outcome.ok else "",
+                samples=int(outcome.metrics.get("num-examples", 0)),
+                duration_s=float(outcome.metrics.get("train-duration-s", 0.0)),
+            ),
+            Priority.TELEMETRY,
+        )
+
+    def _hand_on(self, command: Command, action: Train, outcome: TrainingOutcome) -> TrainResult:
+        if outcome.update is None:
+            raise OrderFailed("crashed", "the worker left no update")
+        data = read_file(outcome.update)
+        chunk_list = make_chunk_list(data)
+        self._uploader.offer(command.command_id, data, chunk_list)
+        self._supervisor.discard(command.command_id)
+        manifest = UpdateManifest(
+            coding=action.coding, base=action.base.digest, digest=sha256_hex(data), chunks=chunk_list
+        )
+        return TrainResult(round=action.round, cohort=action.cohort, update=manifest, metrics=dict(outcome.metrics))

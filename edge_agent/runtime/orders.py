@@ -1,0 +1,272 @@
+"""Commands of the bridge: verified, carried out once, answered as often as asked."""
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from edge_agent.errors import TransientError
+from edge_agent.link.database import Database
+from edge_agent.link.session import MqttSession
+from edge_agent.wire.codec import encode
+from edge_agent.wire.errors import WireError
+from edge_agent.wire.messages import (
+    Command,
+    Configure,
+    Done,
+    Evaluate,
+    Identify,
+    Reply,
+    Train,
+    open_command,
+)
+from edge_agent.wire.messages.reply import ReplyResult
+
+KEPT_COMMANDS = 200
+QUEUE_COMMANDS = 64
+_log = structlog.get_logger(__name__)
+
+TABLES = (
+    """CREATE TABLE command (
+        id TEXT PRIMARY KEY,
+        received_s REAL NOT NULL,
+        body TEXT NOT NULL,
+        reply TEXT
+    )""",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A command to be carried out until ``deadline_s`` of the monotonic clock."""
+
+    command: Command
+    deadline_s: float
+
+
+class OrderFailed(Exception):
+    """An order ended without a result.
+
+    Args:
+        reason: a stable word.
+        detail: the same for people.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        self.reason = reason
+        self.detail = detail
+        super().__init__(f"{reason}: {detail}")
+
+
+class Worker(Protocol):
+    """Carries out the two long orders; returns the result or raises :class:`OrderFailed`."""
+
+    def train(self, command: Command, action: Train, ended: Callable[[], bool], deadline_s: float) -> ReplyResult:
+        """One local round."""
+        ...
+
+    def evaluate(self, command: Command, action: Evaluate, ended: Callable[[], bool], deadline_s: float) -> ReplyResult:
+        """Counts of named weights on held-out samples."""
+        ...
+
+
+class Orders:
+    """Checks each command, remembers it and its result, and answers.
+
+    A repeated command id re-sends the stored result; one that a crash interrupted is begun
+    anew when the bridge signs it for the new boot id. A newer order ends the one under way.
+
+    Args:
+        verify: (key id, signature, signed bytes) to whether the bridge's key made it.
+        configure: applies a :class:`Configure`.
+        identify: publishes presence and state now.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        session: MqttSession,
+        worker: Worker,
+        *,
+        fleet: str,
+        gateway: str,
+        boot_id: str,
+        reply_topic: str,
+        verify: Callable[[str, bytes, bytes], bool],
+        configure: Callable[[Configure], None],
+        identify: Callable[[], None],
+    ) -> None:
+        database.define("orders", TABLES)
+        self._database = database
+        self._session = session
+        self._worker = worker
+        self._fleet = fleet
+        self._gateway = gateway
+        self._boot_id = boot_id
+        self._reply_topic = reply_topic
+        self._verify = verify
+        self._configure = configure
+        self._identify = identify
+        self._highest = -1
+        self._queue: queue.Queue[Pending] = queue.Queue(QUEUE_COMMANDS)
+        self._under_way: str | None = None
+        self._newest: str | None = None
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
+        self.failure: BaseException | None = None
+        self.refused: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Begin to carry out commands."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """End the order under way; it is carried out anew after the next start."""
+        self._stopping.set()
+        self._thread.join(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """Whether commands are carried out."""
+        return self._thread.is_alive()
+
+    @property
+    def busy(self) -> bool:
+        """Whether an order is under way."""
+        return self._under_way is not None
+
+    def receive(self, payload: bytes, *, retained: bool) -> None:
+        """Take a command from the link; never raises for its content."""
+        try:
+            if retained:
+                raise WireError("command", "retained commands are refused")
+            command = open_command(payload, self._verify)
+            if (command.fleet, command.gateway) != (self._fleet, self._gateway):
+                raise WireError("command", f"addressed to {command.fleet}/{command.gateway}")
+        except WireError as error:
+            self.refused[error.problem[:80]] = self.refused.get(error.problem[:80], 0) + 1
+            _log.warning("command_refused", problem=error.problem)
+            return
+        self._admit(command)
+
+    def _admit(self, command: Command) -> None:
+        if command.boot_id != self._boot_id:
+            self._answer(command, status="stale-boot")
+            return
+        stored = self._stored_reply(command.command_id)
+        with self._lock:
+            known = command.command_id in (self._under_way, self._newest)
+            low = command.sequence <= self._highest
+            self._highest = max(self._highest, command.sequence)
+        if stored is not None:
+            self._send(stored.model_copy(update={"boot_id": self._boot_id}))
+        elif known:
+            self._answer(command, status="accepted")
+        elif low:
+            self._answer(command, status="sequence-low", highest_sequence=self._highest)
+        else:
+            self._enqueue(command)
+
+    def _enqueue(self, command: Command) -> None:
+        action = command.action
+        if isinstance(action, Configure | Identify):
+            self._configure(action) if isinstance(action, Configure) else self._identify()
+            self._finish(command, Reply(**self._base(command), status="ok", result=Done()))
+            return
+        self._remember(command)
+        try:
+            self._queue.put_nowait(Pending(command, time.monotonic() + command.duration_s))
+        except queue.Full:
+            self._answer(command, status="error", reason="busy", detail=f"{QUEUE_COMMANDS} commands are waiting")
+            return
+        with self._lock:
+            self._newest = command.command_id
+        self._answer(command, status="accepted")
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    pending = self._queue.get(timeout=0.2)
+                except queue.Empty:
+                    continue
+                self._carry_out(pending)
+        except Exception as error:
+            self.failure = error
+            _log.exception("orders_failed")
+
+    def _carry_out(self, pending: Pending) -> None:
+        command = pending.command
+        with self._lock:
+            self._under_way = command.command_id
+        try:
+            result = self._work(pending)
+        except OrderFailed as error:
+            if self._stopping.is_set():
+                return
+            reply = Reply(**self._base(command), status="error", reason=error.reason, detail=error.detail[:2000])
+            _log.warning("order_failed", command=command.command_id, reason=error.reason, detail=error.detail)
+        else:
+            reply = Reply(**self._base(command), status="ok", result=result)
+        finally:
+            with self._lock:
+                self._under_way = None
+        self._finish(command, reply)
+
+    def _work(self, pending: Pending) -> ReplyResult:
+        command, action = pending.command, pending.command.action
+
+        def ended() -> bool:
+            return self._stopping.is_set() or self._newest != command.command_id
+
+        if ended() and not self._stopping.is_set():
+            raise OrderFailed("superseded", "a newer order came")
+        if isinstance(action, Train):
+            return self._worker.train(command, action, ended, pending.deadline_s)
+        if isinstance(action, Evaluate):
+            return self._worker.evaluate(command, action, ended, pending.deadline_s)
+        raise OrderFailed("unknown-order", action.kind)
+
+    def _base(self, command: Command) -> dict[str, str]:
+        return {"gateway": self._gateway, "boot_id": self._boot_id, "command_id": command.command_id}
+
+    def _answer(self, command: Command, **fields: object) -> None:
+        self._send(Reply.model_validate({**self._base(command), **fields}))
+
+    def _finish(self, command: Command, reply: Reply) -> None:
+        with self._database.transaction():
+            self._database.execute(
+                "INSERT INTO command VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET reply = excluded.reply",
+                (command.command_id, time.time(), encode(command).decode(), encode(reply).decode()),
+            )
+            self._database.execute(
+                "DELETE FROM command WHERE rowid NOT IN (SELECT rowid FROM command ORDER BY rowid DESC LIMIT ?)",
+                (KEPT_COMMANDS,),
+            )
+        self._send(reply)
+
+    def _remember(self, command: Command) -> None:
+        with self._database.transaction():
+            self._database.execute(
+                "INSERT INTO command VALUES (?, ?, ?, NULL) ON CONFLICT (id) DO NOTHING",
+                (command.command_id, time.time(), encode(command).decode()),
+            )
+
+    def _stored_reply(self, command_id: str) -> Reply | None:
+        rows = self._database.query("SELECT reply FROM command WHERE id = ?", (command_id,))
+        if not rows or rows[0][0] is None:
+            return None
+        return Reply.model_validate(json.loads(rows[0][0]))
+
+    def _send(self, reply: Reply) -> None:
+        """A lost reply is asked for again by the repeated command."""
+        try:
+            self._session.publish(self._reply_topic, encode(reply))
+        except TransientError as error:
+            _log.info("reply_not_sent", command=reply.command_id, problem=str(error))

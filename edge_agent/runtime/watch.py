@@ -1,0 +1,196 @@
+"""The drift monitor at work: labelled samples in, flags out, state and flag in one transaction."""
+
+import json
+import secrets
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from edge_agent.drift.change_point import change_index
+from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseParams, LossRiseState, Verdict, rebaseline, step
+from edge_agent.drift.losses import sample_losses
+from edge_agent.link.database import Database
+from edge_agent.link.outbox import Outbox, Priority
+from edge_agent.samples.store import LabelledRow, SampleStore
+from edge_agent.serving.server import Prepared
+from edge_agent.wire.blobs import sha256_hex
+from edge_agent.wire.manifest import Manifest
+from edge_agent.wire.messages import FlagEvent
+
+TABLES = (
+    """CREATE TABLE watch (
+        name TEXT PRIMARY KEY,
+        place TEXT NOT NULL,
+        state TEXT NOT NULL
+    )""",
+)
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the monitor stands.
+
+    Attributes:
+        epoch: random per database; with the firing number it makes a flag's id.
+        weights: the digest of the weights the state is about.
+        cursor: arrival number of the last labelled sample judged or passed over.
+        drifted_from: id of the first drifted sample of the latest flag; training starts there.
+        open_flag: whether no activation has followed that flag yet.
+    """
+
+    epoch: str
+    weights: str
+    cursor: int = 0
+    drifted_from: str | None = None
+    open_flag: bool = False
+
+
+class DriftWatch:
+    """Steps the monitor over batches of the next B labelled samples that the active weights served.
+
+    Args:
+        database: holds the monitor's state; the outbox must use the same one.
+        params: the rule in force.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        outbox: Outbox,
+        store: SampleStore,
+        *,
+        gateway: str,
+        manifest: Manifest,
+        params: LossRiseParams,
+    ) -> None:
+        database.define("watch", TABLES)
+        self._database = database
+        self._outbox = outbox
+        self._store = store
+        self._gateway = gateway
+        self._manifest = manifest
+        self._params = params
+        self._buffer: list[LabelledRow] = []
+        self._place, self._state = self._load()
+        self.last_verdict: Verdict | None = None
+
+    @property
+    def training_from(self) -> str | None:
+        """The first sample that training may use; ``None``: all."""
+        return self._place.drifted_from
+
+    @property
+    def open_flag(self) -> bool:
+        """Whether a flag stands that no activation has answered."""
+        return self._place.open_flag
+
+    @property
+    def cursor(self) -> int:
+        """Arrival number of the last labelled sample judged."""
+        return self._place.cursor
+
+    @property
+    def firings(self) -> int:
+        """Flags so far."""
+        return self._state.firings
+
+    def consume(self, rows: list[LabelledRow], active: Prepared) -> int:
+        """Judge what has arrived; returns how many flags were raised.
+
+        Rows served by other weights than the active ones are passed over. Rows that do not fill a
+        batch wait; after a restart they are read again from the cursor.
+        """
+        if active.weights != self._place.weights:
+            self._activate(active)
+        self._buffer += [row for row in rows if row.weights == active.weights and row.arrival > self._place.cursor]
+        flags = 0
+        size = self._params.batch_size
+        while len(self._buffer) >= size:
+            batch, self._buffer = self._buffer[:size], self._buffer[size:]
+            flags += self._judge(batch, active)
+        return flags
+
+    def _judge(self, batch: list[LabelledRow], active: Prepared) -> int:
+        losses = self._losses(batch)
+        before = min(self._state.previous) if self._state.previous else 0.0
+        state, verdict = step(self._params, self._state, losses)
+        place = replace(self._place, cursor=batch[-1].arrival)
+        event = None
+        if verdict.fired:
+            event = self._flag(batch, losses, before, state, verdict, active)
+            place = replace(place, drifted_from=event.first_drifted_sample, open_flag=True)
+        with self._database.transaction():
+            self._save(place, state)
+            if event is not None:
+                self._outbox.put(event, Priority.FLAG)
+        self._place, self._state, self.last_verdict = place, state, verdict
+        if event is not None:
+            _log.warning("drift_flagged", rise=verdict.statistic, threshold=verdict.threshold, flag=event.flag_id)
+        return int(event is not None)
+
+    def _flag(
+        self,
+        batch: list[LabelledRow],
+        losses: NDArray[np.float64],
+        before: float,
+        state: LossRiseState,
+        verdict: Verdict,
+        active: Prepared,
+    ) -> FlagEvent:
+        order = np.argsort([row.time_s for row in batch], kind="stable")
+        clip = self._params.clip if self._params.clip is not None else np.inf
+        first = batch[order[change_index(np.minimum(losses[order], clip), before)]]
+        identity = f"{self._gateway}|{MONITOR_NAME}|{self._place.epoch}|{state.firings}"
+        return FlagEvent(
+            flag_id=sha256_hex(identity.encode()),
+            monitor=MONITOR_NAME,
+            firing=state.firings,
+            bundle=active.bundle,
+            weights=active.weights,
+            weights_version=active.version,
+            cohort=active.cohort,
+            first_drifted_sample=first.id,
+            first_drifted_time_s=first.time_s,
+            statistic=verdict.statistic,
+            threshold=verdict.threshold,
+            evidence={
+                "batch_size": len(batch),
+                "batch_loss": verdict.batch_loss,
+                "loss_before": before,
+                "batches_seen": state.batches,
+                "last_time_s": float(batch[order[-1]].time_s),
+            },
+            trainable_samples=self._store.trainable_count(first.id),
+        )
+
+    def _losses(self, batch: list[LabelledRow]) -> NDArray[np.float64]:
+        outputs = np.stack([row.output for row in batch])
+        labels = np.array([row.label for row in batch])
+        return sample_losses(self._manifest.loss, outputs, labels)
+
+    def _activate(self, active: Prepared) -> None:
+        """New weights: history and hold end, the warm-up begins; the first start keeps a fresh state."""
+        place = replace(self._place, weights=active.weights, open_flag=False)
+        state = rebaseline(self._params, self._state) if self._place.weights else self._state
+        with self._database.transaction():
+            self._save(place, state)
+        self._place, self._state, self._buffer = place, state, []
+
+    def _load(self) -> tuple[Place, LossRiseState]:
+        rows = self._database.query("SELECT place, state FROM watch WHERE name = ?", (MONITOR_NAME,))
+        if rows:
+            return Place(**json.loads(rows[0][0])), LossRiseState.from_json(rows[0][1])
+        place, state = Place(epoch=secrets.token_hex(8), weights=""), LossRiseState.start(self._params)
+        with self._database.transaction():
+            self._save(place, state)
+        return place, state
+
+    def _save(self, place: Place, state: LossRiseState) -> None:
+        self._database.execute(
+            "INSERT INTO watch VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
+            " SET place = excluded.place, state = excluded.state",
+            (MONITOR_NAME, json.dumps(asdict(place)), state.to_json()),
+        )
