@@ -6,13 +6,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from edge_agent.wire.codec import Count, Digest, Message, WireModel, decode, encode
+from edge_agent.wire.codec import Count, Digest, Items, Message, WireModel, decode, encode
 from edge_agent.wire.errors import WireError
 
 CHUNK_BYTES_DEFAULT = 32 * 1024
-CHUNK_BYTES_CHOICES = (16 * 1024, 32 * 1024, 64 * 1024, 128 * 1024)
 CHUNK_LIST_CAP_BYTES = 128 * 1024
+MAX_CHUNKS = 1900  # 67 bytes of JSON each, within the cap
 ChunkBytes = Literal[16384, 32768, 65536, 131072]
+CHUNK_BYTES_CHOICES: tuple[ChunkBytes, ...] = (16384, 32768, 65536, 131072)
 
 
 class BlobReference(WireModel):
@@ -28,7 +29,7 @@ class ChunkList(Message):
 
     length: Count
     chunk_bytes: ChunkBytes
-    digests: Annotated[list[Digest], Field(max_length=2000)]
+    digests: Annotated[Items[Digest], Field(max_length=MAX_CHUNKS)]
 
     @model_validator(mode="after")
     def _covers_length(self) -> Self:
@@ -53,14 +54,40 @@ def chunks(data: bytes, chunk_bytes: int) -> Iterator[bytes]:
         yield data[start : start + chunk_bytes]
 
 
-def make_chunk_list(data: bytes, chunk_bytes: ChunkBytes = 32768) -> ChunkList:
-    """The chunk list of ``data``."""
-    digests = [sha256_hex(chunk) for chunk in chunks(data, chunk_bytes)]
-    return ChunkList(length=len(data), chunk_bytes=chunk_bytes, digests=digests)
+def fitting_chunk_bytes(length: int) -> ChunkBytes:
+    """The default chunk size, or the least larger one by which a chunk list holds the blob.
+
+    Raises:
+        WireError: the blob is over 237 MiB.
+    """
+    for chunk_bytes in CHUNK_BYTES_CHOICES[1:]:
+        if chunk_count(length, chunk_bytes) <= MAX_CHUNKS:
+            return chunk_bytes
+    raise WireError("blob", f"{length} bytes are more than {MAX_CHUNKS} chunks of {CHUNK_BYTES_CHOICES[-1]}")
 
 
-def make_reference(data: bytes, chunk_bytes: ChunkBytes = 32768) -> tuple[BlobReference, bytes]:
-    """A blob's reference, and the encoded chunk list that the reference names."""
+def make_chunk_list(data: bytes, chunk_bytes: ChunkBytes | None = None) -> ChunkList:
+    """The chunk list of ``data``.
+
+    Args:
+        chunk_bytes: None for the size that fits.
+
+    Raises:
+        WireError: too many chunks.
+    """
+    size = chunk_bytes or fitting_chunk_bytes(len(data))
+    if chunk_count(len(data), size) > MAX_CHUNKS:
+        raise WireError("blob", f"{len(data)} bytes are more than {MAX_CHUNKS} chunks of {size}")
+    digests = [sha256_hex(chunk) for chunk in chunks(data, size)]
+    return ChunkList(length=len(data), chunk_bytes=size, digests=digests)
+
+
+def make_reference(data: bytes, chunk_bytes: ChunkBytes | None = None) -> tuple[BlobReference, bytes]:
+    """A blob's reference, and the encoded chunk list that the reference names.
+
+    Raises:
+        WireError: too many chunks.
+    """
     encoded = encode(make_chunk_list(data, chunk_bytes))
     return BlobReference(digest=sha256_hex(data), length=len(data), chunk_list=sha256_hex(encoded)), encoded
 

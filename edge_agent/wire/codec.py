@@ -2,20 +2,63 @@
 
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    StringConstraints,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from edge_agent.wire.errors import WireError
 
 SCHEMA_VERSION = 1
+INTEGER_MAX = 2**53  # the integers that every JSON reader keeps exactly
+NAME_CHARS = 128
+TEXT_CHARS = 2000
+
+
+def _clip(text: str) -> str:
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")[:TEXT_CHARS]
+
+
+def _ordered(ends: tuple[int, int]) -> tuple[int, int]:
+    if ends[0] > ends[1]:
+        raise ValueError("the range ends before it begins")
+    return ends
+
+
+T = TypeVar("T")
+K = TypeVar("K", bound=str)
 
 Identifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-Text = Annotated[str, StringConstraints(max_length=2000)]
 Word = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]{1,64}$")]
-Count = Annotated[int, Field(ge=0, le=2**53)]
+Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,128}$")]
+FileName = Annotated[
+    str,
+    StringConstraints(max_length=NAME_CHARS, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"),
+]
+Text = Annotated[str, AfterValidator(_clip), WithJsonSchema({"type": "string", "maxLength": TEXT_CHARS})]
+Integer = Annotated[int, Field(ge=-INTEGER_MAX, le=INTEGER_MAX)]
+Count = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
+Positive = Annotated[int, Field(ge=1, le=INTEGER_MAX)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
-Scalar = bool | int | Finite | Annotated[str, StringConstraints(max_length=1000)]
+Scalar = bool | Integer | Finite | Annotated[str, StringConstraints(max_length=1000)]
+SequenceRange = Annotated[tuple[Count, Count], AfterValidator(_ordered)]
+
+
+class _FirstErrorOnly(FailFast):
+    """400,000 wrong entries in a 4 MB table took 330 MB of error records (measured, pydantic 2.14)."""
+
+    __hash__ = object.__hash__  # so that it may stand in a union
+
+
+Items = Annotated[list[T], _FirstErrorOnly()]
+Table = Annotated[dict[K, T], _FirstErrorOnly()]
 
 
 class WireModel(BaseModel):
@@ -25,7 +68,7 @@ class WireModel(BaseModel):
 
 
 class Message(WireModel):
-    """A message with its schema version."""
+    """A message with its schema version, which must be there on receipt."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
 
@@ -39,7 +82,7 @@ def encode(message: WireModel) -> bytes:
 
 
 def decode(model: type[M], payload: bytes, *, cap_bytes: int) -> M:
-    """Read a message of a known kind.
+    """Read a message of a known kind; types are taken as they are, ``"1"`` and ``true`` are no numbers.
 
     Args:
         payload: bytes from outside.
@@ -47,16 +90,22 @@ def decode(model: type[M], payload: bytes, *, cap_bytes: int) -> M:
 
     Raises:
         WireError: too large, no JSON, or a field missing or wrong (named).
+
+    Cost: at most about 20 times the payload in memory while it is parsed (an array of empty
+        arrays, ignored as unknown; measured).
     """
     what = model.__name__
     if len(payload) > cap_bytes:
         raise WireError(what, f"{len(payload)} bytes, the cap is {cap_bytes}")
     try:
-        return model.model_validate_json(payload)
+        message = model.model_validate_json(payload, strict=True)
     except ValidationError as error:
         raise WireError(what, _first_problem(error)) from None
     except (ValueError, RecursionError) as error:
         raise WireError(what, f"not JSON ({type(error).__name__})") from None
+    if isinstance(message, Message) and "schema_version" not in message.model_fields_set:
+        raise WireError(what, "schema: Field required")
+    return message
 
 
 def _first_problem(error: ValidationError) -> str:

@@ -1,15 +1,32 @@
 """A bundle's manifest: what a model takes, gives and trains, and how its drift is judged."""
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from edge_agent.wire.codec import Count, Digest, Finite, Message, Name, Text, WireModel, decode
+from edge_agent.wire.codec import (
+    Count,
+    Digest,
+    FileName,
+    Items,
+    Message,
+    Name,
+    Scalar,
+    Table,
+    Text,
+    WireModel,
+    decode,
+)
 
 MANIFEST_CAP_BYTES = 1024 * 1024
+TRAINABLE_VALUES_CAP = 2**28  # 1 GiB of float32
+SAFETENSORS_METADATA = "__metadata__"
 
 DType = Literal["float32", "float64", "float16", "int64", "int32", "uint8", "bool"]
-Dimension = Annotated[int, Field(ge=1)] | Name
+Size = Annotated[int, Field(ge=1, le=2**31)]
+Dimension = Size | Name
+Names = Annotated[Items[Name], Field(max_length=10_000)]
 
 
 class TensorSpec(WireModel):
@@ -17,7 +34,7 @@ class TensorSpec(WireModel):
 
     name: Name
     dtype: DType
-    shape: Annotated[list[Dimension], Field(max_length=8)]
+    shape: Annotated[Items[Dimension], Field(max_length=8)]
 
 
 class OutputSpec(TensorSpec):
@@ -38,7 +55,7 @@ class TrainableSpec(WireModel):
 
     name: Name
     dtype: Literal["float32"]
-    shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(max_length=8)]
+    shape: Annotated[Items[Size], Field(max_length=8)]
     role: Annotated[str, Field(pattern=r"^(shared|personal|task:[A-Za-z0-9_-]{1,64})$")] = "shared"
 
 
@@ -53,12 +70,12 @@ class TrainingGraphSpec(WireModel):
     """
 
     name: Name
-    file: Name
+    file: FileName
     loss: Literal["cross-entropy", "mse"]
     optimiser: Literal["sgd", "adam"]
-    trainable: list[Name]
-    state: list[Name]
-    scalars: list[Name]
+    trainable: Names
+    state: Names
+    scalars: Names
     label_input: Name = "label"
 
 
@@ -66,7 +83,7 @@ class MonitorSpec(WireModel):
     """A calibrated drift monitor."""
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    parameters: Annotated[dict[Name, bool | int | Finite | str], Field(max_length=64)]
+    parameters: Annotated[Table[Name, Scalar], Field(max_length=64)]
     batch_size: Annotated[int, Field(ge=1, le=100_000)]
     false_alarm_rate: Annotated[float, Field(ge=0, le=1)]
     false_alarm_unit: Literal["batch"] = "batch"
@@ -79,38 +96,57 @@ class Manifest(Message):
     name: Name
     kind: Literal["classification", "regression"]
     classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
-    inputs: Annotated[list[TensorSpec], Field(min_length=1, max_length=32)]
-    outputs: Annotated[list[OutputSpec], Field(min_length=1, max_length=32)]
-    features: Annotated[list[FeatureSpec], Field(max_length=10_000)] = []
-    label_names: Annotated[list[Name], Field(max_length=10_000)] = []
+    inputs: Annotated[Items[TensorSpec], Field(min_length=1, max_length=32)]
+    outputs: Annotated[Items[OutputSpec], Field(min_length=1, max_length=32)]
+    features: Annotated[Items[FeatureSpec], Field(max_length=10_000)] = []
+    label_names: Names = []
     loss: Literal["cross-entropy", "mse"]
-    trainable: Annotated[list[TrainableSpec], Field(min_length=1, max_length=10_000)]
-    training: Annotated[list[TrainingGraphSpec], Field(max_length=16)] = []
-    monitors: Annotated[dict[Name, MonitorSpec], Field(max_length=32)] = {}
+    trainable: Annotated[Items[TrainableSpec], Field(min_length=1, max_length=10_000)]
+    training: Annotated[Items[TrainingGraphSpec], Field(max_length=16)] = []
+    monitors: Annotated[Table[Name, MonitorSpec], Field(max_length=32)] = {}
     opset: Count
     minimum_agent_version: Name
-    files: Annotated[dict[Name, Digest], Field(max_length=64)]
+    files: Annotated[Table[FileName, Digest], Field(max_length=64)]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if (self.kind == "classification") != (self.classes is not None):
             raise ValueError("classes must be given for a classification, and only for it")
-        names = [spec.name for spec in self.trainable]
-        if len(set(names)) != len(names):
-            raise ValueError("trainable names repeat")
-        for graph in self.training:
-            unknown = set(graph.trainable) - set(names)
-            if unknown:
-                raise ValueError(f"training graph {graph.name!r} trains unknown tensors {sorted(unknown)}")
-            if graph.file not in self.files:
-                raise ValueError(f"training graph {graph.name!r}: file {graph.file!r} is not listed")
-        for required in ("infer.onnx", "weights.safetensors"):
-            if required not in self.files:
-                raise ValueError(f"file {required!r} is not listed")
-        for file in self.files:
-            if file.startswith("/") or ".." in file.split("/") or "\\" in file:
-                raise ValueError(f"file name {file!r} leaves the bundle")
+        _refuse_repeated("input", [spec.name for spec in self.inputs])
+        _refuse_repeated("output", [spec.name for spec in self.outputs])
+        _refuse_repeated("training graph", [graph.name for graph in self.training])
+        _check_trainable(self.trainable)
+        _check_files(self)
         return self
+
+
+def _refuse_repeated(what: str, names: list[str]) -> None:
+    if len(set(names)) != len(names):
+        raise ValueError(f"{what} names repeat")
+
+
+def _check_trainable(trainable: list[TrainableSpec]) -> None:
+    _refuse_repeated("trainable", [spec.name for spec in trainable])
+    if any(spec.name == SAFETENSORS_METADATA for spec in trainable):
+        raise ValueError(f"{SAFETENSORS_METADATA!r} cannot be a tensor's name")
+    values = sum(math.prod(spec.shape) for spec in trainable)
+    if values > TRAINABLE_VALUES_CAP:
+        raise ValueError(f"{values} trainable values, the cap is {TRAINABLE_VALUES_CAP}")
+
+
+def _check_files(manifest: Manifest) -> None:
+    names = {spec.name for spec in manifest.trainable}
+    for graph in manifest.training:
+        unknown = set(graph.trainable) - names
+        if unknown:
+            raise ValueError(f"training graph {graph.name!r} trains unknown tensor {min(unknown)!r}")
+        if graph.file not in manifest.files:
+            raise ValueError(f"training graph {graph.name!r}: file {graph.file!r} is not listed")
+    for required in ("infer.onnx", "weights.safetensors"):
+        if required not in manifest.files:
+            raise ValueError(f"file {required!r} is not listed")
+    if "manifest.json" in manifest.files:
+        raise ValueError("manifest.json cannot list itself")
 
 
 def read_manifest(payload: bytes) -> Manifest:

@@ -12,7 +12,19 @@ import zstandard
 from pydantic import Field, StringConstraints
 
 from edge_agent.wire.blobs import BlobReference
-from edge_agent.wire.codec import Count, Digest, Identifier, Message, Name, WireModel, decode, encode
+from edge_agent.wire.codec import (
+    Count,
+    Digest,
+    FileName,
+    Identifier,
+    Items,
+    Message,
+    Name,
+    Table,
+    WireModel,
+    decode,
+    encode,
+)
 from edge_agent.wire.errors import WireError
 
 RELEASE_MAP_CAP_BYTES = 256 * 1024
@@ -47,13 +59,13 @@ class FleetTarget(Message):
 
     fleet: Identifier
     default_bundle: Digest
-    command_keys: Annotated[dict[Name, CommandKey], Field(max_length=16)]
+    command_keys: Annotated[Table[Name, CommandKey], Field(max_length=16)]
 
 
 class BundleTarget(Message):
     """``bundles/<bundle>.json``: every file of the bundle, ``manifest.json`` included."""
 
-    files: Annotated[dict[Name, BlobReference], Field(max_length=64)]
+    files: Annotated[Table[FileName, BlobReference], Field(max_length=64)]
 
 
 class Membership(WireModel):
@@ -66,7 +78,7 @@ class Membership(WireModel):
 class MembershipTarget(Message):
     """``membership.json`` (zstd): a gateway that is not listed has the default bundle and the root cohort."""
 
-    gateways: Annotated[dict[Identifier, Membership], Field(max_length=200_000)]
+    gateways: Annotated[Table[Identifier, Membership], Field(max_length=50_000)]
 
 
 class WeightsStatement(WireModel):
@@ -81,7 +93,7 @@ class WeightsStatement(WireModel):
 class CandidateStatement(WeightsStatement):
     """Weights on trial on the eligible gateways."""
 
-    eligible: Annotated[list[Identifier], Field(max_length=200_000)]
+    eligible: Annotated[Items[Identifier], Field(max_length=50_000)]
     step: Count
 
 
@@ -97,7 +109,7 @@ class CohortTarget(Message):
 class ReleaseMap(Message):
     """``all/release``: TUF metadata files by name, base64."""
 
-    files: Annotated[dict[MetadataName, str], Field(min_length=1, max_length=64)]
+    files: Annotated[Table[MetadataName, str], Field(min_length=1, max_length=64)]
 
 
 def encode_release_map(files: dict[str, bytes]) -> bytes:
@@ -146,6 +158,8 @@ def unpack(payload: bytes, cap_bytes: int, what: str) -> bytes:
     Raises:
         WireError: not zstd, no stated size, larger than the cap, or corrupt.
     """
+    if len(payload) > cap_bytes + cap_bytes // 128 + 1024:
+        raise WireError(what, f"{len(payload)} packed bytes, the cap is {cap_bytes}")
     try:
         size = zstandard.frame_content_size(payload)
         if not 0 <= size <= cap_bytes:

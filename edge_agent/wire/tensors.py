@@ -18,7 +18,7 @@ Weights = dict[str, NDArray[np.float32]]
 
 def encode_weights(weights: Mapping[str, NDArray[np.float32]]) -> bytes:
     """Deterministic safetensors bytes: the digest of equal weights is equal."""
-    return save({name: np.ascontiguousarray(weights[name], dtype=np.float32) for name in sorted(weights)})
+    return save({name: np.asarray(weights[name], dtype=np.float32, order="C") for name in sorted(weights)})
 
 
 def decode_weights(payload: bytes, *, cap_bytes: int = WEIGHTS_CAP_BYTES) -> Weights:
@@ -29,14 +29,26 @@ def decode_weights(payload: bytes, *, cap_bytes: int = WEIGHTS_CAP_BYTES) -> Wei
     """
     if len(payload) > cap_bytes:
         raise WireError("weights", f"{len(payload)} bytes, the cap is {cap_bytes}")
-    try:
-        tensors: dict[str, NDArray[Any]] = load(payload)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise WireError("weights", f"not safetensors ({error})") from None
+    tensors = read_safetensors(payload, "weights")
     for name, tensor in tensors.items():
         if tensor.dtype != np.float32:
             raise WireError("weights", f"tensor {name!r} is {tensor.dtype}, float32 is needed")
     return tensors
+
+
+def read_safetensors(payload: bytes, what: str) -> dict[str, NDArray[Any]]:
+    """Tensors of any type from outside, by name.
+
+    Args:
+        what: how an error names it.
+
+    Raises:
+        WireError: not safetensors, or of a type that numpy does not have.
+    """
+    try:
+        return load(payload)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise WireError(what, f"not safetensors ({error})") from None
 
 
 def check_weights(weights: Mapping[str, NDArray[Any]], specs: Sequence[TrainableSpec]) -> None:

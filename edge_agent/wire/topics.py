@@ -64,14 +64,14 @@ class FleetTopics:
     """Topic names and filters of one fleet.
 
     Raises:
-        WireError: the fleet's name is not an identifier.
+        WireError: the fleet's name is not an identifier; so do the methods for a gateway's, a
+            digest or an index that no topic may hold.
     """
 
     fleet: str
 
     def __post_init__(self) -> None:
-        if not is_identifier(self.fleet):
-            raise WireError("fleet", f"{self.fleet!r} is not of the form [A-Za-z0-9_-]{{1,64}}")
+        _checked(self.fleet)
 
     @property
     def root(self) -> str:
@@ -116,26 +116,29 @@ class FleetTopics:
 
     def upload_chunk(self, gateway: str, digest: str, index: int) -> str:
         """One granted chunk of an update."""
-        return self._up(gateway, f"blob/{digest}/{index}")
+        return self._up(gateway, _chunk_place(digest, index))
 
     def command(self, gateway: str) -> str:
         """Signed commands for one gateway."""
-        return f"{self.root}/down/{gateway}/command"
+        return self._down(gateway, "command")
 
     def ack(self, gateway: str) -> str:
         """Outbox sequences committed, and chunk grants."""
-        return f"{self.root}/down/{gateway}/ack"
+        return self._down(gateway, "ack")
 
     def down_filter(self, gateway: str) -> str:
         """Everything the bridge sends to one gateway."""
-        return f"{self.root}/down/{gateway}/#"
+        return self._down(gateway, "#")
 
     def chunk(self, digest: str, index: int) -> str:
         """One retained chunk of a published blob."""
-        return f"{self.root}/all/blob/{digest}/{index}"
+        return f"{self.root}/all/{_chunk_place(digest, index)}"
 
     def _up(self, gateway: str, rest: str) -> str:
-        return f"{self.root}/up/{gateway}/{rest}"
+        return f"{self.root}/up/{_checked(gateway)}/{rest}"
+
+    def _down(self, gateway: str, rest: str) -> str:
+        return f"{self.root}/down/{_checked(gateway)}/{rest}"
 
 
 def parse_topic(topic: str) -> ParsedTopic:
@@ -164,6 +167,18 @@ def parse_topic(topic: str) -> ParsedTopic:
         digest, index = _chunk(row[1], row[2])
         return ParsedTopic(fleet, TopicKind.UPLOAD_CHUNK, gateway, digest, index)
     raise WireError("topic", "unknown row")
+
+
+def _checked(identifier: str) -> str:
+    if not is_identifier(identifier):
+        raise WireError("identifier", f"{identifier!r} is not of the form [A-Za-z0-9_-]{{1,64}}")
+    return identifier
+
+
+def _chunk_place(digest: str, index: int) -> str:
+    if not is_digest(digest) or not 0 <= index <= MAX_CHUNK_INDEX:
+        raise WireError("chunk", f"digest {digest!r} or index {index} malformed")
+    return f"blob/{digest}/{index}"
 
 
 def _parse_all(fleet: str, rest: list[str]) -> ParsedTopic:

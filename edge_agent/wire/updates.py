@@ -1,22 +1,24 @@
 """Updates: weights minus base weights, coded and compressed."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import zstandard
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.manifest import TrainableSpec
 from edge_agent.wire.release import unpack
-from edge_agent.wire.tensors import Weights
+from edge_agent.wire.tensors import Weights, read_safetensors
 
 Coding = Literal["fp32", "fp16", "int8"]
 INT8_BLOCK = 1024
+HEADER_BYTES = 2048  # of a tensor's header entries: two names of 128 characters, escaped
 ZSTD_LEVEL = 3
+_CODES = "code."
 _SCALE = "scale."
 
 
@@ -29,13 +31,13 @@ def encode_update(delta: Mapping[str, NDArray[np.float32]], coding: Coding) -> b
     """
     coded: dict[str, NDArray[Any]] = {}
     for name in sorted(delta):
-        tensor = np.ascontiguousarray(delta[name], dtype=np.float32)
+        tensor = np.asarray(delta[name], dtype=np.float32, order="C")
         if coding == "fp32":
             coded[name] = tensor
         elif coding == "fp16":
             coded[name] = np.clip(tensor, -65504.0, 65504.0).astype(np.float16)
         else:
-            coded[name], coded[_SCALE + name] = _quantise(tensor)
+            coded[_CODES + name], coded[_SCALE + name] = _quantise(tensor)
     return zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(save(coded))
 
 
@@ -50,10 +52,7 @@ def decode_update(payload: bytes, coding: Coding, specs: Sequence[TrainableSpec]
     """
     cap_bytes = update_cap_bytes(specs)
     raw = unpack(payload, cap_bytes, "update")
-    try:
-        coded: dict[str, NDArray[Any]] = load(raw)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise WireError("update", f"not safetensors ({error})") from None
+    coded = read_safetensors(raw, "update")
     delta: Weights = {}
     for spec in specs:
         delta[spec.name] = _decode_tensor(coded, spec, coding)
@@ -64,8 +63,9 @@ def decode_update(payload: bytes, coding: Coding, specs: Sequence[TrainableSpec]
 
 def update_cap_bytes(specs: Sequence[TrainableSpec]) -> int:
     """The most an honest update of these tensors can take, coded or unpacked."""
-    values = sum(int(np.prod(spec.shape, dtype=np.int64)) for spec in specs)
-    return 8 * values + 1024 * (len(specs) + 4)
+    values = sum(math.prod(spec.shape) for spec in specs)
+    raw = 4 * values + HEADER_BYTES * (len(specs) + 1)
+    return raw + raw // 128 + 1024
 
 
 def _quantise(tensor: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
@@ -82,7 +82,7 @@ def _quantise(tensor: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np
 
 def _decode_tensor(coded: dict[str, NDArray[Any]], spec: TrainableSpec, coding: Coding) -> NDArray[np.float32]:
     dtype = {"fp32": np.float32, "fp16": np.float16, "int8": np.int8}[coding]
-    tensor = coded.pop(spec.name, None)
+    tensor = coded.pop(_CODES + spec.name if coding == "int8" else spec.name, None)
     if tensor is None:
         raise WireError("update", f"missing tensor {spec.name!r}")
     if tensor.dtype != dtype:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from edge_agent.wire.codec import Count, Digest, Message, Name, WireModel
+from edge_agent.wire.codec import Count, Digest, Items, Message, Name, SequenceRange, WireModel
 
 ACK_CAP_BYTES = 64 * 1024
 GRANT_MAX_CHUNKS = 8
@@ -18,7 +18,7 @@ class ChunkGrant(WireModel):
 
     command_id: Name
     digest: Digest
-    indices: Annotated[list[Count], Field(max_length=GRANT_MAX_CHUNKS)]
+    indices: Annotated[Items[Count], Field(max_length=GRANT_MAX_CHUNKS)]
 
 
 class Ack(Message):
@@ -29,5 +29,5 @@ class Ack(Message):
 
     bridge_boot_id: Name
     epoch: Name | None = None
-    committed: Annotated[list[tuple[Count, Count]], Field(max_length=512)] = []
-    grants: Annotated[list[ChunkGrant], Field(max_length=16)] = []
+    committed: Annotated[Items[SequenceRange], Field(max_length=512)] = []
+    grants: Annotated[Items[ChunkGrant], Field(max_length=16)] = []

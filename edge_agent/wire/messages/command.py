@@ -11,12 +11,12 @@ from edge_agent.wire.blobs import BlobReference
 from edge_agent.wire.codec import (
     Count,
     Digest,
-    Finite,
     Identifier,
     Message,
     Name,
+    Positive,
     Scalar,
-    Text,
+    Table,
     WireModel,
     decode,
     encode,
@@ -24,6 +24,7 @@ from edge_agent.wire.codec import (
 from edge_agent.wire.errors import WireError
 
 COMMAND_CAP_BYTES = 64 * 1024
+ENVELOPE_CAP_BYTES = 2 * COMMAND_CAP_BYTES + 4096  # a body's quotes are escaped in the envelope
 Duration = Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)]
 
 
@@ -44,11 +45,11 @@ class Train(WireModel):
     learning_rate: Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
     epochs: Annotated[int, Field(ge=1, le=1000)]
     batch_size: Annotated[int, Field(ge=1, le=4096)]
-    min_samples: Annotated[int, Field(ge=1)]
-    max_samples: Annotated[int, Field(ge=1)]
+    min_samples: Positive
+    max_samples: Positive
     seed: Count
     coding: Literal["fp32", "fp16", "int8"] = "fp16"
-    config: Annotated[dict[Name, Scalar], Field(max_length=64)] = {}
+    config: Annotated[Table[Name, Scalar], Field(max_length=64)] = {}
 
 
 class Evaluate(WireModel):
@@ -58,8 +59,8 @@ class Evaluate(WireModel):
     bundle: Digest
     weights: BlobReference
     since_sample: Name | None = None
-    max_samples: Annotated[int, Field(ge=1)] = 10_000
-    config: Annotated[dict[Name, Scalar], Field(max_length=64)] = {}
+    max_samples: Positive = 10_000
+    config: Annotated[Table[Name, Scalar], Field(max_length=64)] = {}
 
 
 class Configure(WireModel):
@@ -123,8 +124,13 @@ def sign_command(command: Command, sign: Sign) -> SignedCommand:
 
     Args:
         sign: bytes to (key id, Ed25519 signature).
+
+    Raises:
+        WireError: the command is larger than a gateway would read.
     """
     body = encode(command)
+    if len(body) > COMMAND_CAP_BYTES:
+        raise WireError("command", f"{len(body)} bytes, the cap is {COMMAND_CAP_BYTES}")
     key_id, signature = sign(body)
     return SignedCommand(key_id=key_id, signature=base64.b64encode(signature).decode(), body=body.decode())
 
@@ -139,7 +145,7 @@ def open_command(payload: bytes, verify: Verify) -> Command:
     Raises:
         WireError: too large, malformed, or not signed by a trusted command key.
     """
-    envelope = decode(SignedCommand, payload, cap_bytes=2 * COMMAND_CAP_BYTES)
+    envelope = decode(SignedCommand, payload, cap_bytes=ENVELOPE_CAP_BYTES)
     body = envelope.body.encode()
     if not verify(envelope.key_id, envelope.signature_bytes(), body):
         raise WireError("command", f"signature by key {envelope.key_id!r} is not valid")
@@ -148,14 +154,13 @@ def open_command(payload: bytes, verify: Verify) -> Command:
 
 __all__ = [
     "COMMAND_CAP_BYTES",
+    "ENVELOPE_CAP_BYTES",
     "Command",
     "CommandAction",
     "Configure",
     "Evaluate",
-    "Finite",
     "Identify",
     "SignedCommand",
-    "Text",
     "Train",
     "open_command",
     "sign_command",

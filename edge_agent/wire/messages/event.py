@@ -1,11 +1,25 @@
 """``up/<gw>/event``: outbox messages, acknowledged by the bridge after its commit."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from edge_agent.wire.blobs import BlobReference
-from edge_agent.wire.codec import Count, Digest, Finite, Identifier, Message, Name, Text, WireModel, Word
+from edge_agent.wire.codec import (
+    Count,
+    Digest,
+    Finite,
+    Identifier,
+    Integer,
+    Items,
+    Message,
+    Name,
+    SequenceRange,
+    Table,
+    Text,
+    WireModel,
+    Word,
+)
 
 EVENT_CAP_BYTES = 64 * 1024
 EVIDENCE_CAP_ITEMS = 64
@@ -31,7 +45,7 @@ class FlagEvent(WireModel):
     first_drifted_time_s: Finite
     statistic: Finite
     threshold: Finite
-    evidence: Annotated[dict[str, Finite], Field(max_length=EVIDENCE_CAP_ITEMS)] = {}
+    evidence: Annotated[Table[Name, Finite], Field(max_length=EVIDENCE_CAP_ITEMS)] = {}
     trainable_samples: Count
 
 
@@ -60,10 +74,16 @@ class CountsBucket(WireModel):
     same (weights, bucket) replaces an earlier one.
     """
 
-    bucket: int
+    bucket: Integer
     labelled: Count
     right: Count
     loss_sum: Finite
+
+    @model_validator(mode="after")
+    def _right_are_labelled(self) -> Self:
+        if self.right > self.labelled:
+            raise ValueError("more right than labelled")
+        return self
 
 
 class CountsEvent(WireModel):
@@ -75,7 +95,7 @@ class CountsEvent(WireModel):
     weights_version: Count
     cohort: Name
     bucket_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    buckets: Annotated[list[CountsBucket], Field(max_length=200)]
+    buckets: Annotated[Items[CountsBucket], Field(max_length=200)]
 
 
 class BlobMissingEvent(WireModel):
@@ -123,6 +143,6 @@ class Event(Message):
     epoch: Name
     sequence: Count
     low: Count
-    dropped: Annotated[list[tuple[Count, Count]], Field(max_length=64)] = []
+    dropped: Annotated[Items[SequenceRange], Field(max_length=64)] = []
     time_s: Finite
     body: EventBody

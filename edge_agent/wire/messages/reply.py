@@ -1,16 +1,35 @@
 """``up/<gw>/reply``: answers to commands, and the manifest of an update."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from edge_agent.wire.blobs import ChunkList
-from edge_agent.wire.codec import Count, Digest, Finite, Identifier, Message, Name, Text, WireModel, Word
+from edge_agent.wire.codec import (
+    Count,
+    Digest,
+    Finite,
+    Identifier,
+    Integer,
+    Items,
+    Message,
+    Name,
+    Table,
+    Text,
+    WireModel,
+    Word,
+)
 
 REPLY_CAP_BYTES = 256 * 1024
 
-MetricValue = int | Finite | list[int] | list[Finite]
-Metrics = Annotated[dict[Name, MetricValue], Field(max_length=64)]
+METRIC_LIST_ITEMS = 1000
+MetricValue = (
+    Integer
+    | Finite
+    | Annotated[Items[Integer], Field(max_length=METRIC_LIST_ITEMS)]
+    | Annotated[Items[Finite], Field(max_length=METRIC_LIST_ITEMS)]
+)
+Metrics = Annotated[Table[Name, MetricValue], Field(max_length=64)]
 
 
 class UpdateManifest(WireModel):
@@ -69,3 +88,13 @@ class Reply(Message):
     reason: Word | None = None
     detail: Text = ""
     result: ReplyResult | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.status == "ok" and self.result is None:
+            raise ValueError("status ok needs a result")
+        if self.status == "error" and self.reason is None:
+            raise ValueError("status error needs a reason")
+        if self.status == "sequence-low" and self.highest_sequence is None:
+            raise ValueError("status sequence-low needs highest_sequence")
+        return self
