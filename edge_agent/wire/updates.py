@@ -35,7 +35,7 @@ def encode_update(delta: Mapping[str, NDArray[np.float32]], coding: Coding) -> b
         if coding == "fp32":
             coded[name] = tensor
         elif coding == "fp16":
-            coded[name] = np.clip(tensor, -65504.0, 65504.0).astype(np.float16)
+            coded[name] = np.asarray(np.clip(tensor, -65504.0, 65504.0), dtype=np.float16)
         else:
             coded[_CODES + name], coded[_SCALE + name] = _quantise(tensor)
     return zstandard.ZstdCompressor(level=ZSTD_LEVEL).compress(save(coded))
