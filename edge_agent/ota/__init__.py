@@ -1,0 +1,1 @@
+"""Over-the-air updates: trust, floors, the weights store and the update state machine."""

@@ -1,0 +1,1 @@
+"""Signing and publishing releases: keys, the signer process, TUF metadata, the publisher."""
