@@ -1,0 +1,128 @@
+"""How often the served weights were right on holdout samples: totals by span of sample time."""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from edge_agent.drift.losses import Kind, LossName, sample_losses, sample_right
+from edge_agent.drift.rises import clip_losses
+from edge_agent.link.database import Database
+from edge_agent.samples.record import LabelledRow
+from edge_agent.wire.messages.event import CountsBucket, CountsEvent
+
+COMPONENT = "holdout"
+BUCKETS_KEPT = 5_000
+BUCKETS_AN_EVENT = 200
+
+TABLES = (
+    """CREATE TABLE holdout (
+        place INTEGER PRIMARY KEY,
+        bundle TEXT NOT NULL, weights TEXT NOT NULL, version INTEGER NOT NULL, cohort TEXT NOT NULL,
+        bucket_s REAL NOT NULL, bucket INTEGER NOT NULL,
+        labelled INTEGER NOT NULL, right INTEGER NOT NULL, loss_sum REAL NOT NULL,
+        reported INTEGER NOT NULL DEFAULT 0,
+        UNIQUE (bundle, weights, version, cohort, bucket_s, bucket)
+    )""",
+    "CREATE INDEX holdout_dirty ON holdout (place) WHERE labelled <> reported",
+)
+
+_Key = tuple[str, str, int, str, int]
+
+
+class HoldoutCounts:
+    """Running totals of labelled and right holdout samples, for each weights version and time bucket.
+
+    They survive a restart. Added in the transaction that joined the labels (the same database),
+    every label counts exactly once.
+
+    Args:
+        db: the sample store's.
+        kind, loss: the manifest's.
+        bucket_s: span of sample time in one bucket; bucket = floor(time_s / bucket_s).
+    """
+
+    def __init__(self, db: Database, *, kind: Kind, loss: LossName, bucket_s: float) -> None:
+        db.define(COMPONENT, TABLES)
+        self._db = db
+        self._kind: Kind = kind
+        self._loss: LossName = loss
+        self._bucket_s = bucket_s
+
+    def add(self, rows: Iterable[LabelledRow]) -> None:
+        """Count newly labelled samples; those that are no holdout are passed over.
+
+        A loss that is not finite counts as ``drift.rises.LOSS_CAP``.
+
+        Raises:
+            StorageError: nothing was counted.
+        """
+        holdout = sorted((row for row in rows if row.holdout), key=self._key)
+        if not holdout:
+            return
+        with self._db.transaction():
+            for key, members in groupby(holdout, key=self._key):
+                self._count(key, list(members))
+            self._db.execute("DELETE FROM holdout WHERE place <= (SELECT max(place) FROM holdout) - ?", (BUCKETS_KEPT,))
+
+    def dirty(self) -> list[CountsEvent]:
+        """Events with the totals of every bucket that changed since it was last marked as sent."""
+        rows = self._db.query(
+            "SELECT bundle, weights, version, cohort, bucket_s, bucket, labelled, right, loss_sum FROM holdout"
+            " WHERE labelled <> reported ORDER BY bundle, weights, version, cohort, bucket_s, bucket"
+        )
+        events = []
+        for (bundle, weights, version, cohort, bucket_s), members in groupby(rows, key=lambda row: row[:5]):
+            buckets = [CountsBucket(bucket=row[5], labelled=row[6], right=row[7], loss_sum=row[8]) for row in members]
+            events += [
+                CountsEvent(
+                    bundle=bundle,
+                    weights=weights,
+                    weights_version=version,
+                    cohort=cohort,
+                    bucket_s=bucket_s,
+                    buckets=buckets[start : start + BUCKETS_AN_EVENT],
+                )
+                for start in range(0, len(buckets), BUCKETS_AN_EVENT)
+            ]
+        return events
+
+    def mark_sent(self, events: Sequence[CountsEvent]) -> None:
+        """After the outbox holds these events: only what changes from now on is dirty."""
+        with self._db.transaction():
+            self._db.execute_many(
+                "UPDATE holdout SET reported = ? WHERE bundle = ? AND weights = ? AND version = ? AND cohort = ?"
+                " AND bucket_s = ? AND bucket = ?",
+                [
+                    (
+                        bucket.labelled,
+                        event.bundle,
+                        event.weights,
+                        event.weights_version,
+                        event.cohort,
+                        event.bucket_s,
+                        bucket.bucket,
+                    )
+                    for event in events
+                    for bucket in event.buckets
+                ],
+            )
+
+    def _key(self, row: LabelledRow) -> _Key:
+        return row.bundle, row.weights, row.version, row.cohort, math.floor(row.time_s / self._bucket_s)
+
+    def _count(self, key: _Key, rows: list[LabelledRow]) -> None:
+        bundle, weights, version, cohort, bucket = key
+        outputs = np.stack([row.output for row in rows])
+        labels = np.array([row.label for row in rows])
+        right = int(sample_right(self._kind, outputs, labels).sum())
+        loss_sum = float(clip_losses(sample_losses(self._loss, outputs, labels), None).sum())
+        self._db.execute(
+            "INSERT INTO holdout (bundle, weights, version, cohort, bucket_s, bucket, labelled, right, loss_sum)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (bundle, weights, version, cohort, bucket_s, bucket) DO UPDATE SET"
+            " labelled = labelled + excluded.labelled, right = right + excluded.right,"
+            " loss_sum = loss_sum + excluded.loss_sum",
+            (bundle, weights, version, cohort, self._bucket_s, bucket, len(rows), right, loss_sum),
+        )

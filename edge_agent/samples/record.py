@@ -1,0 +1,160 @@
+"""What a source yields and what the store gives back."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+ID_CHARS = 128
+
+FeatureArrays = dict[str, NDArray[Any]]
+
+
+class Part(StrEnum):
+    """What a sample may be used for. ``unfit``: a feature is not finite; it is monitored, never trained on."""
+
+    TRAIN = "train"
+    PROOF = "proof"
+    HOLDOUT = "holdout"
+    UNFIT = "unfit"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One measurement.
+
+    Attributes:
+        id: 1 to 128 characters, unique for ever.
+        time_s: when it was measured, finite.
+        features: an array per model input, without the batch dimension.
+        group: what must not be parted between training and proof (a recording, a window block).
+        holdout: served and scored, never trained on.
+    """
+
+    id: str
+    time_s: float
+    features: FeatureArrays
+    group: str | None = None
+    holdout: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """The truth about a sample: a class number or a target value."""
+
+    id: str
+    value: float | int
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Samples side by side.
+
+    Attributes:
+        ids, times, groups, holdouts: n entries each.
+        features: (n, ...) per model input.
+    """
+
+    ids: list[str]
+    times: list[float]
+    features: FeatureArrays
+    groups: list[str | None] = field(default_factory=list)
+    holdouts: list[bool] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, samples: list[Sample]) -> "SampleBatch":
+        """Stack samples whose features are of the same names and shapes; at least one."""
+        names = samples[0].features
+        return cls(
+            ids=[sample.id for sample in samples],
+            times=[sample.time_s for sample in samples],
+            features={name: np.stack([sample.features[name] for sample in samples]) for name in names},
+            groups=[sample.group for sample in samples],
+            holdouts=[sample.holdout for sample in samples],
+        )
+
+
+class Predicted(Protocol):
+    """A batch's predictions and what made them; ``serving.Served`` is one."""
+
+    @property
+    def outputs(self) -> NDArray[np.float32]:
+        """(n, ...) the primary output."""
+
+    @property
+    def bundle(self) -> str:
+        """Digest of the bundle that served."""
+
+    @property
+    def weights(self) -> str:
+        """Digest of the weights that served."""
+
+    @property
+    def version(self) -> int:
+        """Their version."""
+
+    @property
+    def cohort(self) -> str:
+        """Their cohort."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledRow:
+    """A sample that has its label.
+
+    Attributes:
+        arrival: rises by one with every label joined, and is never used twice.
+        output: (k,) float32, the primary output as it was served.
+        label: class number (int) or target value (float).
+        bundle, weights, version, cohort: what served it.
+    """
+
+    arrival: int
+    id: str
+    time_s: float
+    part: Part
+    output: NDArray[np.float32]
+    label: float | int
+    bundle: str
+    weights: str
+    version: int
+    cohort: str
+
+    @property
+    def holdout(self) -> bool:
+        """Whether it is kept apart from training."""
+        return self.part is Part.HOLDOUT
+
+
+@dataclass(frozen=True, slots=True)
+class SampleSet:
+    """Labelled samples to train or evaluate on, oldest first.
+
+    Attributes:
+        features: (n, ...) per model input.
+        labels: (n,) int64 class numbers or float64 targets.
+        part: where they come from.
+    """
+
+    features: FeatureArrays
+    labels: NDArray[Any]
+    ids: list[str]
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class StoreCounts:
+    """What the store holds, and what it has dropped or refused so far."""
+
+    samples: int
+    pending: int
+    labelled: int
+    early_labels: int
+    duplicate_samples: int
+    repeated_labels: int
+    refused_labels: int
+    unmatched_labels: int
+    expired_samples: int
+    evicted_samples: int

@@ -1,0 +1,244 @@
+"""The replay store: what was served, its late labels, and what may be trained on."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from edge_agent.errors import DataError
+from edge_agent.link.database import Database
+from edge_agent.samples.join import ARRIVAL, LabelJoin, count, known_ids
+from edge_agent.samples.layout import FeatureLayout, finite_rows
+from edge_agent.samples.reading import evaluation_set, insertion_of, training_set, usable_count
+from edge_agent.samples.record import (
+    ID_CHARS,
+    Label,
+    LabelledRow,
+    Part,
+    Predicted,
+    SampleBatch,
+    SampleSet,
+    StoreCounts,
+)
+from edge_agent.samples.split import part_of
+from edge_agent.samples.tables import COMPONENT, TABLES, last_number, raise_number, take_numbers
+from edge_agent.wire.manifest import TensorSpec
+
+MIB = 1024 * 1024
+SAMPLE = "sample"
+ORIGINS_KEPT = 100
+_PAGE_BYTES = 4096
+_OVERHEAD_BYTES = 512
+
+
+class SampleStore:
+    """Samples in a database of their own, with their predictions and labels; usable from any thread.
+
+    Bounded: the newest ``max_samples`` insertions are held, fewer where they would pass
+    ``max_bytes``; a sample whose label has not come after ``label_wait_s`` is dropped.
+
+    Args:
+        db: opened with ``synchronous="NORMAL"``: a power cut may cost the last seconds.
+        inputs: the active bundle's; samples stored for other inputs are kept but not trained on.
+        classes: valid labels are 0..classes-1; None: any finite number (regression).
+        proof_share: share of the samples (by hash of group or id) that training never reads.
+        max_samples: at least 1.
+        label_wait_s: by the clock that the caller passes as ``now_s``.
+        max_bytes: bound on the file, about (see :func:`stored_bytes`).
+
+    Raises:
+        DataError: an input has a free dimension besides the batch.
+        StorageError: from here and every method: the database cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        db: Database,
+        *,
+        inputs: Sequence[TensorSpec],
+        classes: int | None,
+        proof_share: float,
+        max_samples: int,
+        label_wait_s: float,
+        max_bytes: int = 256 * MIB,
+    ) -> None:
+        db.define(COMPONENT, TABLES)
+        self._db = db
+        self._layout = FeatureLayout(inputs)
+        self._proof_share = proof_share
+        self._capacity = max(1, min(max_samples, max_bytes // stored_bytes(self._layout.row_bytes)))
+        self._label_wait_s = label_wait_s
+        self._join = LabelJoin(db, classes=classes)
+        with db.transaction():
+            db.execute("INSERT OR IGNORE INTO layout (digest) VALUES (?)", (self._layout.digest,))
+            db.execute("DELETE FROM model WHERE model NOT IN (SELECT model FROM sample)")
+
+    def add(self, batch: SampleBatch, predicted: Predicted, now_s: float) -> list[LabelledRow]:
+        """Store served samples; those whose label was there before are returned, joined.
+
+        A sample whose id is stored already is ignored and counted.
+
+        Raises:
+            DataError: lengths, shapes, an id or a time are wrong; nothing is stored then.
+        """
+        _check(batch, predicted)
+        with self._db.transaction():
+            known = known_ids(self._db, batch.ids)
+            fresh = list(
+                {name: row for row, name in reversed(list(enumerate(batch.ids))) if name not in known}.values()
+            )
+            fresh.sort()
+            count(self._db, "duplicate_samples", len(batch.ids) - len(fresh))
+            seqs = self._insert(batch, predicted, fresh, now_s)
+            joined = self._join.meet(seqs)
+            self._bound(now_s)
+        return joined
+
+    def label(self, labels: Sequence[Label], now_s: float) -> list[LabelledRow]:
+        """Take labels as they come; those that met a sample are returned, in order of arrival.
+
+        Late, out of order, before the sample, twice: all are taken, the first valid one stands.
+        A label that is no class or not finite is refused (logged by name) and counted.
+        """
+        with self._db.transaction():
+            joined = self._join.arrive(labels, now_s)
+            self._join.expire(now_s - self._label_wait_s)
+        return joined
+
+    def labelled_since(self, cursor: int, limit: int) -> list[LabelledRow]:
+        """At most ``limit`` labelled samples with an arrival number above ``cursor``, in order."""
+        return self._join.since(cursor, limit)
+
+    def resume_after(self, cursor: int) -> None:
+        """Give out arrival numbers above ``cursor`` only.
+
+        To be called at start with the consumer's cursor: after a power cut this file may be
+        older than the cursor, and its next labels would else be passed over.
+        """
+        with self._db.transaction():
+            raise_number(self._db, ARRIVAL, cursor)
+
+    def trainable_count(self, from_sample: str | None) -> int:
+        """Labelled samples of the train part inserted from that sample on; None: all.
+
+        The place of a sample that was asked for once is remembered after its eviction. One that
+        the store has lost (power cut) counts as inserted now: nothing older is trained on.
+        """
+        with self._db.transaction():
+            if from_sample is not None:
+                self._remember(from_sample)
+            return usable_count(self._db, self._layout, Part.TRAIN, from_sample)
+
+    def training_set(self, from_sample: str | None, limit: int) -> SampleSet:
+        """The newest ``limit`` of :meth:`trainable_count`'s samples, oldest first."""
+        return training_set(self._db, self._layout, from_sample=from_sample, limit=limit)
+
+    def evaluation_set(self, since_sample: str | None, limit: int) -> SampleSet:
+        """The newest labelled holdout samples; if there is none, those of the proof part."""
+        return evaluation_set(self._db, self._layout, since_sample=since_sample, limit=limit)
+
+    @property
+    def counts(self) -> StoreCounts:
+        """What is held, dropped and refused. Cost: reads an index of all samples."""
+        with self._db.transaction():
+            samples, labelled = self._db.query("SELECT count(*), count(arrival) FROM sample")[0]
+            return StoreCounts(
+                samples=samples,
+                pending=samples - labelled,
+                labelled=labelled,
+                early_labels=self._db.query("SELECT count(*) FROM early_label")[0][0],
+                duplicate_samples=last_number(self._db, "duplicate_samples"),
+                repeated_labels=last_number(self._db, "repeated_labels"),
+                refused_labels=last_number(self._db, "refused_labels"),
+                unmatched_labels=last_number(self._db, "unmatched_labels"),
+                expired_samples=last_number(self._db, "expired_samples"),
+                evicted_samples=last_number(self._db, "evicted_samples"),
+            )
+
+    def _insert(self, batch: SampleBatch, predicted: Predicted, rows: list[int], now_s: float) -> dict[str, int]:
+        if not rows:
+            return {}
+        first = take_numbers(self._db, SAMPLE, len(rows))
+        seqs = {batch.ids[row]: first + place for place, row in enumerate(rows)}
+        outputs = np.ascontiguousarray(predicted.outputs, dtype="<f4").reshape(len(batch.ids), -1)
+        parts = self._parts(batch)
+        layout, model = self._layout_number(), self._model_number(predicted)
+        self._db.execute_many(
+            "INSERT INTO sample (seq, id, time_s, part, layout, model, added_s, output)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                (
+                    seqs[batch.ids[row]],
+                    batch.ids[row],
+                    batch.times[row],
+                    parts[row].value,
+                    layout,
+                    model,
+                    now_s,
+                    outputs[row].tobytes(),
+                )
+                for row in rows
+            ],
+        )
+        packed = self._layout.pack(batch.features, rows)
+        self._db.execute_many("INSERT INTO features VALUES (?, ?)", list(zip(seqs.values(), packed, strict=True)))
+        return seqs
+
+    def _parts(self, batch: SampleBatch) -> list[Part]:
+        fit = finite_rows(batch.features, len(batch.ids))
+        groups = batch.groups or [None] * len(batch.ids)
+        holdouts = batch.holdouts or [False] * len(batch.ids)
+        parts = [
+            part_of(name, group, holdout=holdout, proof_share=self._proof_share)
+            for name, group, holdout in zip(batch.ids, groups, holdouts, strict=True)
+        ]
+        return [
+            part if ok or part is Part.HOLDOUT else Part.UNFIT for part, ok in zip(parts, fit.tolist(), strict=True)
+        ]
+
+    def _layout_number(self) -> int:
+        return int(self._db.query("SELECT layout FROM layout WHERE digest = ?", (self._layout.digest,))[0][0])
+
+    def _model_number(self, predicted: Predicted) -> int:
+        key = (predicted.bundle, predicted.weights, predicted.version, predicted.cohort)
+        where = "bundle = ? AND weights = ? AND version = ? AND cohort = ?"
+        found = self._db.query(f"SELECT model FROM model WHERE {where}", key)
+        if not found:
+            self._db.execute("INSERT INTO model (bundle, weights, version, cohort) VALUES (?, ?, ?, ?)", key)
+            found = self._db.query(f"SELECT model FROM model WHERE {where}", key)
+        return int(found[0][0])
+
+    def _bound(self, now_s: float) -> None:
+        newest = last_number(self._db, SAMPLE)
+        evicted = self._db.execute("DELETE FROM sample WHERE seq <= ?", (newest - self._capacity,))
+        count(self._db, "evicted_samples", evicted)
+        expired = self._db.execute(
+            "DELETE FROM sample WHERE arrival IS NULL AND added_s < ?", (now_s - self._label_wait_s,)
+        )
+        count(self._db, "expired_samples", expired)
+
+    def _remember(self, sample_id: str) -> None:
+        seq = insertion_of(self._db, sample_id)
+        if seq is None:
+            seq = last_number(self._db, SAMPLE) + 1
+        self._db.execute("INSERT OR IGNORE INTO origin (id, seq) VALUES (?, ?)", (sample_id, seq))
+        self._db.execute("DELETE FROM origin WHERE place <= (SELECT max(place) FROM origin) - ?", (ORIGINS_KEPT,))
+
+
+def stored_bytes(row_bytes: int) -> int:
+    """What a sample takes on disk, about: SQLite's pages hold whole rows of features, and the index entries."""
+    rows_a_page = _PAGE_BYTES // max(row_bytes, 1)
+    pages = -(-row_bytes // _PAGE_BYTES)
+    return _OVERHEAD_BYTES + (_PAGE_BYTES // rows_a_page if rows_a_page else pages * _PAGE_BYTES)
+
+
+def _check(batch: SampleBatch, predicted: Predicted) -> None:
+    n = len(batch.ids)
+    lengths = {len(batch.times), len(predicted.outputs), *(len(array) for array in batch.features.values())}
+    lengths |= {len(column) for column in (batch.groups, batch.holdouts) if column}
+    if lengths != {n}:
+        raise DataError(f"{n} sample ids stand beside columns of {sorted(lengths)} rows")
+    for name, time_s in zip(batch.ids, batch.times, strict=True):
+        if not 1 <= len(name) <= ID_CHARS:
+            raise DataError(f"sample id {name[:ID_CHARS]!r} must have 1 to {ID_CHARS} characters")
+        if not np.isfinite(time_s):
+            raise DataError(f"sample {name!r}: time {time_s} is not finite")
