@@ -1,0 +1,1 @@
+"""What the bridge remembers: tables, migrations, blobs. SQLite by default, PostgreSQL by URL."""

@@ -1,0 +1,79 @@
+"""Right and labelled holdout samples per gateway, weights and span of sample time."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+
+from edge_agent.wire.messages import CountsEvent, Event
+from server_bridge.store.database import Database, upsert
+from server_bridge.store.tables import COUNTS
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCounts:
+    """Totals of one bucket: spans of ``bucket_s`` seconds of sample time, counted from 0."""
+
+    gateway: str
+    weights: str
+    weights_version: int
+    cohort: str
+    bucket_s: float
+    bucket: int
+    labelled: int
+    right: int
+    loss_sum: float
+
+
+class CountTable:
+    """Buckets; a later event about the same one replaces an earlier one.
+
+    Args:
+        database: where they are kept.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def replace(self, event: Event, counts: CountsEvent) -> None:
+        """Take an event's buckets, unless a later event of the same epoch has spoken about one."""
+        for bucket in counts.buckets:
+            row = {
+                "gateway": event.gateway,
+                "weights": counts.weights,
+                "bucket_s": counts.bucket_s,
+                "bucket": bucket.bucket,
+                "weights_version": counts.weights_version,
+                "cohort": counts.cohort,
+                "labelled": bucket.labelled,
+                "right": bucket.right,
+                "loss_sum": bucket.loss_sum,
+                "epoch": event.epoch,
+                "sequence": event.sequence,
+            }
+            with self._database.write() as connection:
+                keys = [COUNTS.c[key.name] == row[key.name] for key in COUNTS.primary_key]
+                known = connection.execute(select(COUNTS.c.epoch, COUNTS.c.sequence).where(*keys)).first()
+                if known is None or known.epoch != event.epoch or known.sequence < event.sequence:
+                    upsert(connection, COUNTS, row)
+
+    def all(self, gateway: str | None = None) -> list[StoredCounts]:
+        """Every bucket, by gateway and bucket."""
+        query = select(COUNTS).order_by(COUNTS.c.gateway, COUNTS.c.bucket, COUNTS.c.weights_version)
+        if gateway is not None:
+            query = query.where(COUNTS.c.gateway == gateway)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return [
+            StoredCounts(
+                row.gateway,
+                row.weights,
+                row.weights_version,
+                row.cohort,
+                row.bucket_s,
+                row.bucket,
+                row.labelled,
+                row._mapping["right"],
+                row.loss_sum,
+            )
+            for row in rows
+        ]

@@ -1,0 +1,1 @@
+"""Schema migrations (alembic), run at open."""

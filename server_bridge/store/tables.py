@@ -1,0 +1,227 @@
+"""Tables of the bridge's store. A change here needs a migration beside it."""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+METADATA = MetaData()
+_ID = String(64)
+_NAME = String(128)
+_DIGEST = String(64)
+_SERIAL = BigInteger().with_variant(Integer(), "sqlite")
+
+COUNTERS = Table(
+    "counters",
+    METADATA,
+    Column("name", _NAME, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+
+GATEWAYS = Table(
+    "gateways",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("node_id", BigInteger, nullable=False, unique=True),
+    Column("registered_s", Float(53), nullable=False),
+)
+
+PRESENCE = Table(
+    "presence",
+    METADATA,
+    Column("gateway", _ID, primary_key=True),
+    Column("online", Boolean, nullable=False),
+    Column("boot_id", _NAME, nullable=False),
+    Column("connection", BigInteger, nullable=False),
+    Column("changed_s", Float(53), nullable=False),
+)
+
+STATES = Table(
+    "states",
+    METADATA,
+    Column("gateway", _ID, primary_key=True),
+    Column("received_s", Float(53), nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+OUTBOX_MARKS = Table(
+    "outbox_marks",
+    METADATA,
+    Column("gateway", _ID, primary_key=True),
+    Column("epoch", _NAME, primary_key=True),
+    Column("low", BigInteger, nullable=False),
+    Column("above", Text, nullable=False),
+    Column("seen_s", Float(53), nullable=False),
+)
+
+EVENTS = Table(
+    "events",
+    METADATA,
+    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("gateway", _ID, nullable=False),
+    Column("epoch", _NAME, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("received_s", Float(53), nullable=False),
+    Column("time_s", Float(53), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("body", Text, nullable=False),
+    UniqueConstraint("gateway", "epoch", "sequence", name="uq_events_identity"),
+    Index("ix_events_kind", "kind", "id"),
+    sqlite_autoincrement=True,
+)
+
+FLAGS = Table(
+    "flags",
+    METADATA,
+    Column("flag_id", _DIGEST, primary_key=True),
+    Column("gateway", _ID, nullable=False, index=True),
+    Column("received_s", Float(53), nullable=False),
+    Column("bundle", _DIGEST, nullable=False),
+    Column("weights", _DIGEST, nullable=False),
+    Column("weights_version", BigInteger, nullable=False),
+    Column("cohort", _NAME, nullable=False),
+    Column("trainable_samples", BigInteger, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("status", String(16), nullable=False, index=True),
+    Column("adaptation", _ID),
+    Column("round", Integer),
+)
+
+COUNTS = Table(
+    "counts",
+    METADATA,
+    Column("gateway", _ID, primary_key=True),
+    Column("weights", _DIGEST, primary_key=True),
+    Column("bucket_s", Float(53), primary_key=True),
+    Column("bucket", BigInteger, primary_key=True),
+    Column("weights_version", BigInteger, nullable=False),
+    Column("cohort", _NAME, nullable=False),
+    Column("labelled", BigInteger, nullable=False),
+    Column("right", BigInteger, nullable=False),
+    Column("loss_sum", Float(53), nullable=False),
+    Column("epoch", _NAME, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+)
+
+COMMANDS = Table(
+    "commands",
+    METADATA,
+    Column("command_id", _NAME, primary_key=True),
+    Column("gateway", _ID, nullable=False, index=True),
+    Column("action", Text, nullable=False),
+    Column("duration_s", Float(53), nullable=False),
+    Column("issued_s", Float(53), nullable=False),
+    Column("ended_s", Float(53)),
+    Column("status", String(16), nullable=False, index=True),
+    Column("boot_id", _NAME),
+    Column("sequence", BigInteger, nullable=False, default=0),
+    Column("failure", String(64)),
+    Column("reply", Text),
+    Column("late_reply", Text),
+    Column("update_digest", _DIGEST),
+)
+
+SEQUENCES = Table(
+    "sequences",
+    METADATA,
+    Column("gateway", _ID, primary_key=True),
+    Column("boot_id", _NAME, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+)
+
+ADAPTATIONS = Table(
+    "adaptations",
+    METADATA,
+    Column("id", _ID, primary_key=True),
+    Column("bundle", _DIGEST, nullable=False),
+    Column("strategy", _NAME, nullable=False),
+    Column("status", String(16), nullable=False, index=True),
+    Column("rounds", Integer, nullable=False),
+    Column("rounds_done", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("started_s", Float(53), nullable=False),
+    Column("ended_s", Float(53)),
+    Column("reason", Text, nullable=False),
+    Column("base", Text, nullable=False),
+    Column("state", _DIGEST),
+)
+
+ROUNDS = Table(
+    "rounds",
+    METADATA,
+    Column("adaptation", _ID, primary_key=True),
+    Column("round", Integer, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("started_s", Float(53), nullable=False),
+    Column("ended_s", Float(53), nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+DECISIONS = Table(
+    "decisions",
+    METADATA,
+    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("time_s", Float(53), nullable=False),
+    Column("kind", _NAME, nullable=False),
+    Column("reason", _NAME, nullable=False),
+    Column("detail", Text, nullable=False),
+    Column("adaptation", _ID),
+    Column("facts", Text, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+DROPS = Table(
+    "drops",
+    METADATA,
+    Column("gateway", _ID, primary_key=True),
+    Column("reason", _NAME, primary_key=True),
+    Column("count", BigInteger, nullable=False),
+)
+
+RELEASES = Table(
+    "releases",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("time_s", Float(53), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("map_digest", _DIGEST, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+COHORT_VERSIONS = Table(
+    "cohort_versions",
+    METADATA,
+    Column("bundle", _DIGEST, primary_key=True),
+    Column("cohort", _NAME, primary_key=True),
+    Column("version", BigInteger, primary_key=True),
+    Column("release", Integer, nullable=False, index=True),
+    Column("weights", _DIGEST, nullable=False),
+    Column("body", Text, nullable=False),
+)
+
+MEMBERSHIP = Table(
+    "membership",
+    METADATA,
+    Column("gateway", _ID, primary_key=True),
+    Column("bundle", _DIGEST, nullable=False),
+    Column("cohort", _NAME, nullable=False),
+)
+
+PUBLISHED = Table(
+    "published",
+    METADATA,
+    Column("digest", _DIGEST, primary_key=True),
+    Column("length", BigInteger, nullable=False),
+    Column("chunk_list", _DIGEST, nullable=False),
+    Column("published_s", Float(53), nullable=False),
+    Column("retired_s", Float(53)),
+)
