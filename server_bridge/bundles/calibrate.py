@@ -1,0 +1,69 @@
+"""The drift monitor of a bundle, calibrated on held-out data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.calibration import calibrate_loss_rise
+from edge_agent.drift.losses import sample_losses, sample_right
+from edge_agent.errors import DataError
+from edge_agent.wire.manifest import Manifest, MonitorSpec
+from server_bridge.bundles.data import LabelledData
+
+MONITOR = "loss-rise"
+BATCH_SIZE_DEFAULT = 32
+"""Labelled samples a monitor batch."""
+_INFERENCE_BATCH = 256
+
+Outputs = Callable[[dict[str, NDArray[Any]]], NDArray[Any]]
+"""Features to the primary output."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How weights do on data: the mean loss, and the share that is right (None for a regression)."""
+
+    loss: float
+    accuracy: float | None
+
+
+def outputs_on(model: Outputs, data: LabelledData) -> NDArray[Any]:
+    """The primary output on all rows.
+
+    Raises:
+        DataError: the output's batch is not the input's: a batch size is fixed inside the graph.
+    """
+    parts = []
+    for start in range(0, len(data), _INFERENCE_BATCH):
+        rows = np.arange(start, min(start + _INFERENCE_BATCH, len(data)))
+        part = model(data.rows(rows).features)
+        if len(part) != len(rows):
+            raise DataError(
+                f"{len(rows)} samples give {len(part)} outputs: the batch size is fixed inside the graph",
+                "export the model with a free batch (a Reshape to a fixed first size is the usual cause)",
+            )
+        parts.append(part)
+    return np.concatenate(parts)
+
+
+def score(manifest: Manifest, outputs: NDArray[Any], labels: NDArray[Any]) -> Score:
+    """Mean loss and accuracy of outputs."""
+    losses = sample_losses(manifest.loss, outputs, labels)
+    right = sample_right(manifest.kind, outputs, labels)
+    return Score(float(losses.mean()), float(right.mean()) if manifest.kind == "classification" else None)
+
+
+def calibrated_monitors(
+    manifest: Manifest, outputs: NDArray[Any], labels: NDArray[Any], *, batch_size: int, seed: int
+) -> dict[str, MonitorSpec]:
+    """The manifest's ``monitors`` for weights with these outputs on held-out data.
+
+    Raises:
+        DataError: too few rows, or losses that say nothing.
+    """
+    losses = sample_losses(manifest.loss, outputs, labels)
+    rng = np.random.default_rng(seed)
+    return {MONITOR: calibrate_loss_rise(losses, batch_size=batch_size, classes=manifest.classes, rng=rng)}

@@ -1,0 +1,115 @@
+"""Labelled data files: NPZ with an array per graph input, ``label`` and optional columns."""
+
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.errors import DataError
+from edge_agent.model.features import check_features
+from edge_agent.wire.manifest import TensorSpec
+from server_bridge.bundles.checks import DATA_COLUMNS
+
+
+@dataclass(frozen=True)
+class LabelledData:
+    """Samples and labels, without the holdout.
+
+    Args:
+        features: an array (n, ...) per graph input.
+        labels: (n,) class numbers or targets.
+    """
+
+    features: dict[str, NDArray[Any]]
+    labels: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def rows(self, chosen: NDArray[np.int64]) -> "LabelledData":
+        """Some rows, in the order chosen."""
+        return LabelledData({name: array[chosen] for name, array in self.features.items()}, self.labels[chosen])
+
+
+def read_data(path: Path, inputs: Sequence[TensorSpec], classes: int | None) -> LabelledData:
+    """Read a data file; rows whose ``holdout`` is true are left out.
+
+    Args:
+        path: an NPZ file.
+        inputs: the graph's inputs.
+        classes: number of classes; None for a regression.
+
+    Raises:
+        DataError: not an NPZ file; an array is absent, unknown, misshapen, wrongly typed or not finite; a label
+            is out of range (each named).
+    """
+    arrays = _load(path)
+    for name in (*(spec.name for spec in inputs), "label"):
+        if name not in arrays:
+            raise DataError(f"{path} has no array {name!r}", f"it has: {', '.join(sorted(arrays)) or 'none'}")
+    for name in sorted(set(arrays) - {spec.name for spec in inputs} - set(DATA_COLUMNS)):
+        raise DataError(f"{path} has array {name!r}, unknown to the model", f"known: {', '.join(DATA_COLUMNS)}")
+    features = {spec.name: arrays[spec.name] for spec in inputs}
+    try:
+        size = check_features(features, inputs)
+        _refuse_values(features)
+        labels = _labels(arrays["label"], size, classes)
+    except DataError as error:
+        raise DataError(f"{path}: {error.problem}", error.hint) from None
+    kept = np.flatnonzero(~_holdout(path, arrays, size))
+    if len(kept) == 0:
+        raise DataError(f"{path} has no rows besides the holdout")
+    return LabelledData(features, labels).rows(kept)
+
+
+def _load(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            raise DataError(f"{path} is not an NPZ file")
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} cannot be read as NPZ: {error}") from error
+
+
+def _refuse_values(features: dict[str, NDArray[Any]]) -> None:
+    for name, array in features.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            row = int(np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))[0])
+            raise DataError(f"array {name!r} is not finite in row {row}")
+
+
+def _labels(labels: NDArray[Any], size: int, classes: int | None) -> NDArray[Any]:
+    if labels.shape != (size,):
+        raise DataError(f"array 'label' has shape {list(labels.shape)}, [{size}] is needed")
+    if classes is None:
+        return _targets(labels)
+    if labels.dtype.kind not in "iu":
+        raise DataError(f"array 'label' is {labels.dtype}, whole class numbers are needed")
+    outside = (labels < 0) | (labels >= classes)
+    if outside.any():
+        row = int(np.flatnonzero(outside)[0])
+        raise DataError(f"label {labels[row]} in row {row} is outside 0..{classes - 1}")
+    return labels.astype(np.int64)
+
+
+def _targets(labels: NDArray[Any]) -> NDArray[Any]:
+    if labels.dtype.kind not in "fiu":
+        raise DataError(f"array 'label' is {labels.dtype}, numbers are needed")
+    if not np.isfinite(labels).all():
+        raise DataError(f"the label in row {int(np.flatnonzero(~np.isfinite(labels))[0])} is not finite")
+    return labels.astype(np.float32)
+
+
+def _holdout(path: Path, arrays: dict[str, NDArray[Any]], size: int) -> NDArray[np.bool_]:
+    holdout = arrays.get("holdout")
+    if holdout is None:
+        return np.zeros(size, dtype=np.bool_)
+    if holdout.dtype != np.bool_ or holdout.shape != (size,):
+        raise DataError(f"{path}: array 'holdout' is {holdout.dtype} {list(holdout.shape)}, bool [{size}] is needed")
+    return holdout

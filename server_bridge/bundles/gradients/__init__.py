@@ -1,0 +1,1 @@
+"""Reverse-mode differentiation of ONNX graphs, in plain ONNX operators."""

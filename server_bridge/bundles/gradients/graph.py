@@ -1,0 +1,98 @@
+"""Writing an ONNX graph: nodes with fresh names, and constants that are shared."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+Attribute = int | float | str | Sequence[int]
+
+
+class GraphBuilder:
+    """A growing list of nodes in topological order.
+
+    Args:
+        taken: names that fresh ones must not repeat.
+    """
+
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self._taken = set(taken)
+        self._constants: dict[tuple[str, tuple[int, ...], bytes], onnx.TensorProto] = {}
+        self._count = 0
+
+    def emit(self, operator: str, *inputs: str, **attributes: Attribute) -> str:
+        """Append a node of one output, freshly named, and give that name."""
+        return self.emit_as(self.fresh(operator), operator, *inputs, **attributes)
+
+    def emit_as(self, output: str, operator: str, *inputs: str, **attributes: Attribute) -> str:
+        """Append a node whose one output has a given name."""
+        node = helper.make_node(operator, list(inputs), [output], name=output)
+        node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+        self.nodes.append(node)
+        return output
+
+    def fresh(self, hint: str) -> str:
+        """A name that nothing has yet."""
+        while True:
+            self._count += 1
+            name = f"{hint}.{self._count}"
+            if name not in self._taken:
+                self._taken.add(name)
+                return name
+
+    def constant(self, value: NDArray[Any]) -> str:
+        """The name of a constant tensor."""
+        key = (value.dtype.str, value.shape, value.tobytes())
+        if key not in self._constants:
+            self._constants[key] = numpy_helper.from_array(np.ascontiguousarray(value), self.fresh("constant"))
+        return self._constants[key].name
+
+    def scalar(self, value: float) -> str:
+        """A float32 scalar constant."""
+        return self.constant(np.array(value, dtype=np.float32))
+
+    def integers(self, values: Sequence[int]) -> str:
+        """A one-dimensional int64 constant: a shape, axes, starts."""
+        return self.constant(np.array(values, dtype=np.int64))
+
+    def reshape(self, value: str, shape: Sequence[int]) -> str:
+        """``value`` in a shape where 0 keeps a dimension and -1 is computed."""
+        return self.emit("Reshape", value, self.integers(shape))
+
+    def reshape_like(self, value: str, model: str) -> str:
+        """``value`` in the run-time shape of ``model``."""
+        return self.emit("Reshape", value, self.emit("Shape", model))
+
+    def sum_over(self, value: str, axes: Sequence[int], *, keepdims: int) -> str:
+        """``value`` summed over axes."""
+        return self.emit("ReduceSum", value, self.integers(axes), keepdims=keepdims)
+
+    @property
+    def constants(self) -> list[onnx.TensorProto]:
+        """The constants, as initialisers."""
+        return list(self._constants.values())
+
+
+def needed_nodes(nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> list[onnx.NodeProto]:
+    """The nodes that the outputs depend on, in their order."""
+    needed = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if needed.intersection(node.output):
+            needed.update(read_by(node))
+            kept.append(node)
+    return kept[::-1]
+
+
+def read_by(node: onnx.NodeProto) -> set[str]:
+    """The values that a node reads, also inside its branches."""
+    names = set(node.input)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            names.update(value.name for value in graph.output)
+            names.update(*(read_by(inner) for inner in graph.node))
+    return names

@@ -1,0 +1,87 @@
+"""Optimisers: from a gradient to the next parameters and state, as torch defines them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+import onnx
+
+from server_bridge.bundles.gradients.graph import GraphBuilder
+
+OptimiserName = Literal["sgd", "adam"]
+
+MOMENTUM = 0.9
+ADAM_BETA_1, ADAM_BETA_2, ADAM_EPSILON = 0.9, 0.999, 1e-8
+LEARNING_RATE, STEP = "learning_rate", "step"
+
+
+@dataclass(frozen=True)
+class Optimiser:
+    """What an optimiser needs and does.
+
+    Args:
+        state: names of its state tensors, one a trainable tensor, zero at first.
+        scalars: float32 graph inputs.
+        write: appends the update of the named gradients (by tensor), whose outputs are ``out.<t>`` and
+            ``out.<state>.<t>``.
+    """
+
+    state: tuple[str, ...]
+    scalars: tuple[str, ...]
+    write: Callable[[GraphBuilder, Mapping[str, str]], None]
+
+
+def _sgd(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
+    """Heavy ball: u = 0.9 u + g, t = t - rate u.
+
+    Source: Polyak 1964; torch.optim.SGD without dampening.
+    """
+    momentum = graph.scalar(MOMENTUM)
+    for name, gradient in gradients.items():
+        kept = graph.emit("Mul", f"momentum.{name}", momentum)
+        velocity = graph.emit_as(f"out.momentum.{name}", "Add", kept, gradient)
+        graph.emit_as(f"out.{name}", "Sub", name, graph.emit("Mul", velocity, LEARNING_RATE))
+
+
+def _adam(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
+    """Adam with bias correction.
+
+    Source: Kingma and Ba 2015, algorithm 1, in torch.optim.Adam's order of operations. The corrections are
+        computed in float64: 1 - 0.999 is off by 1e-5 in float32.
+    """
+    rate, root = _bias_corrections(graph)
+    epsilon = graph.scalar(ADAM_EPSILON)
+    for name, gradient in gradients.items():
+        first = _moving_mean(graph, f"m.{name}", gradient, ADAM_BETA_1)
+        second = _moving_mean(graph, f"v.{name}", graph.emit("Mul", gradient, gradient), ADAM_BETA_2)
+        scale = graph.emit("Add", graph.emit("Div", graph.emit("Sqrt", second), root), epsilon)
+        change = graph.emit("Mul", graph.emit("Div", first, scale), rate)
+        graph.emit_as(f"out.{name}", "Sub", name, change)
+
+
+def _bias_corrections(graph: GraphBuilder) -> tuple[str, str]:
+    """learning_rate / (1 - beta1^step) and sqrt(1 - beta2^step), float32 scalars."""
+    step = graph.emit("Cast", STEP, to=onnx.TensorProto.DOUBLE)
+    rate = graph.emit("Cast", LEARNING_RATE, to=onnx.TensorProto.DOUBLE)
+    one = graph.constant(np.array(1.0))
+    missing = [graph.emit("Sub", one, graph.emit("Pow", graph.constant(np.array(beta)), step)) for beta in _BETAS]
+    wide = (graph.emit("Div", rate, missing[0]), graph.emit("Sqrt", missing[1]))
+    narrow = [graph.emit("Cast", value, to=onnx.TensorProto.FLOAT) for value in wide]
+    return narrow[0], narrow[1]
+
+
+def _moving_mean(graph: GraphBuilder, state: str, value: str, beta: float) -> str:
+    kept = graph.emit("Mul", state, graph.scalar(beta))
+    return graph.emit_as(f"out.{state}", "Add", kept, graph.emit("Mul", value, graph.scalar(1 - beta)))
+
+
+_BETAS = (ADAM_BETA_1, ADAM_BETA_2)
+
+OPTIMISERS: Mapping[OptimiserName, Optimiser] = MappingProxyType(
+    {
+        "sgd": Optimiser(("momentum",), (LEARNING_RATE,), _sgd),
+        "adam": Optimiser(("m", "v"), (LEARNING_RATE, STEP), _adam),
+    }
+)

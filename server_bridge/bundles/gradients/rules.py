@@ -1,0 +1,37 @@
+"""The rule table: operator to gradient."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from server_bridge.bundles.gradients import convolution, elementwise, layout, linear, normalisation, pooling
+from server_bridge.bundles.gradients.site import Rule
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "Add": elementwise.add,
+        "AveragePool": pooling.average_pool,
+        "BatchNormalization": normalisation.batch_normalisation,
+        "Concat": layout.concatenate,
+        "Conv": convolution.convolution,
+        "Div": elementwise.divide,
+        "Dropout": elementwise.identity,
+        "Flatten": layout.reshape,
+        "Gemm": linear.gemm,
+        "GlobalAveragePool": pooling.global_average_pool,
+        "Identity": elementwise.identity,
+        "LogSoftmax": normalisation.log_softmax,
+        "MatMul": linear.matmul,
+        "MaxPool": pooling.max_pool,
+        "Mul": elementwise.multiply,
+        "Neg": elementwise.negate,
+        "Relu": elementwise.relu,
+        "Reshape": layout.reshape,
+        "Sigmoid": elementwise.sigmoid,
+        "Softmax": normalisation.softmax,
+        "Squeeze": layout.reshape,
+        "Sub": elementwise.subtract,
+        "Tanh": elementwise.tanh,
+        "Transpose": layout.transpose,
+        "Unsqueeze": layout.reshape,
+    }
+)

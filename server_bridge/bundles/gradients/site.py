@@ -1,0 +1,129 @@
+"""One node seen from behind: what a gradient rule works on."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+from onnx import helper
+
+from edge_agent.errors import DataError
+from server_bridge.bundles.gradients.forward import Forward, Shape
+from server_bridge.bundles.gradients.graph import GraphBuilder
+
+
+@dataclass(frozen=True)
+class Site:
+    """A node of the training graph's forward part.
+
+    Args:
+        node: the node; a rule may add an output to it.
+        graph: where the rule writes.
+        forward: shapes.
+        upstream: the gradient of the node's first output.
+        wanted: positions of the inputs whose gradient is needed.
+    """
+
+    node: onnx.NodeProto
+    graph: GraphBuilder
+    forward: Forward
+    upstream: str
+    wanted: frozenset[int]
+
+    def shape(self, position: int) -> Shape:
+        """The shape of an input.
+
+        Raises:
+            DataError: shape inference does not know it.
+        """
+        return self._shape(self.node.input[position])
+
+    @property
+    def output_shape(self) -> Shape:
+        """The shape of the first output.
+
+        Raises:
+            DataError: shape inference does not know it.
+        """
+        return self._shape(self.node.output[0])
+
+    def fixed(self, shape: Shape, what: str) -> tuple[int, ...]:
+        """A shape without free dimensions.
+
+        Raises:
+            DataError: one is free.
+        """
+        sizes = tuple(size for size in shape if size is not None)
+        if len(sizes) != len(shape):
+            raise self.refusal(f"{what} has a free dimension", "export the model with fixed sizes but for the batch")
+        return sizes
+
+    def has(self, position: int) -> bool:
+        """Whether an optional input is given."""
+        return len(self.node.input) > position and self.node.input[position] != ""
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        value = self._attribute(name)
+        return value if isinstance(value, int) else default
+
+    def number(self, name: str, default: float) -> float:
+        """A float attribute."""
+        value = self._attribute(name)
+        return float(value) if isinstance(value, int | float) else default
+
+    def text(self, name: str, default: str) -> str:
+        """A string attribute."""
+        value = self._attribute(name)
+        return value.decode() if isinstance(value, bytes) else default
+
+    def integers(self, name: str, default: Sequence[int]) -> tuple[int, ...]:
+        """An attribute of integers."""
+        value = self._attribute(name)
+        return tuple(int(item) for item in value) if isinstance(value, Sequence) else tuple(default)
+
+    def refusal(self, problem: str, hint: str = "") -> DataError:
+        """An error that names the node, its operator and the problem."""
+        return refusal(self.node, problem, hint)
+
+    def _shape(self, value: str) -> Shape:
+        if value not in self.forward.shapes:
+            raise self.refusal(
+                f"the shape of {value!r} is unknown", "export the model with fixed sizes but for the batch"
+            )
+        return self.forward.shapes[value]
+
+    def _attribute(self, name: str) -> object:
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                value: object = helper.get_attribute_value(attribute)
+                return value
+        return None
+
+
+Rule = Callable[[Site], Mapping[int, str]]
+"""Writes the gradients of a node's wanted inputs and gives their names by position."""
+
+
+def refusal(node: onnx.NodeProto, problem: str, hint: str = "") -> DataError:
+    """An error that names a node, its operator and the problem."""
+    name = node.name or (node.output[0] if node.output else "")
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return DataError(f"node {name!r} ({operator}): {problem}", hint)
+
+
+def unbroadcast(graph: GraphBuilder, gradient: str, shape: Shape, target: Shape) -> str:
+    """Sum a gradient over the dimensions along which an operand was broadcast.
+
+    Args:
+        graph: where to write.
+        gradient: of the broadcast result.
+        shape: the result's.
+        target: the operand's; a free dimension is taken as not broadcast.
+    """
+    lead = len(shape) - len(target)
+    stretched = [lead + axis for axis, size in enumerate(target) if size == 1 and shape[lead + axis] != 1]
+    if stretched:
+        gradient = graph.sum_over(gradient, stretched, keepdims=1)
+    if lead:
+        gradient = graph.sum_over(gradient, list(range(lead)), keepdims=0)
+    return gradient

@@ -1,0 +1,98 @@
+"""``server-bridge bundle``: from a model to a bundle, and its first weights."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from edge_agent.model.bundle import Bundle, load_bundle
+from server_bridge.bundles.build import BuildSettings, build_bundle
+from server_bridge.bundles.fit import Epoch, FitSettings, fit_bundle, score_bundle
+
+app = typer.Typer(help="Build, fit and inspect bundles.", no_args_is_help=True)
+
+Loss = Literal["cross-entropy", "mse"]
+
+
+@app.command()
+def build(
+    model: Annotated[Path, typer.Argument(help="The ONNX model, opset 13 to 23, with a free batch axis.")],
+    data: Annotated[Path, typer.Option(help="Held-out NPZ that calibrates the drift monitor.")],
+    trainable: Annotated[
+        list[str], typer.Option(help="Pattern of initialisers to train; repeatable; a leading ! excludes.")
+    ],
+    loss: Annotated[Loss, typer.Option(help="What is minimised and watched.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The bundle's directory; must not exist.")],
+    name: Annotated[str | None, typer.Option(help="The bundle's name; the model file's if not given.")] = None,
+    monitor_batch: Annotated[int, typer.Option(min=2, help="Labelled samples a batch of the drift monitor.")] = 32,
+    label_name: Annotated[list[str] | None, typer.Option(help="A class's name, in order; repeatable.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the calibration's resampling.")] = 0,
+) -> None:
+    """Turn an ONNX model into a bundle with training graphs and a calibrated drift monitor."""
+    settings = BuildSettings(
+        trainable=trainable,
+        loss=loss,
+        name=name or model.stem,
+        monitor_batch=monitor_batch,
+        label_names=label_name or [],
+        seed=seed,
+    )
+    _show(build_bundle(model, data, settings, out))
+
+
+@app.command()
+def fit(
+    directory: Annotated[Path, typer.Argument(help="The bundle to start from.")],
+    data: Annotated[Path, typer.Option(help="NPZ to fit.")],
+    calibration: Annotated[Path, typer.Option(help="NPZ held out of it, for the drift monitor.")],
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The new bundle's directory; must not exist.")],
+    seed: Annotated[int, typer.Option(min=0, help="Of the shuffles.")] = 0,
+    learning_rate: Annotated[float, typer.Option(min=1e-12, help="Of Adam.")] = 0.003,
+    batch_size: Annotated[int, typer.Option(min=1, help="Samples a step.")] = 32,
+    monitor_batch: Annotated[int, typer.Option(min=2, help="Labelled samples a batch of the drift monitor.")] = 32,
+    threads: Annotated[int, typer.Option(min=1, help="Of the training step.")] = 1,
+) -> None:
+    """Train a bundle's weights by its own graph, calibrate anew, write a new bundle."""
+    settings = FitSettings(epochs, seed, learning_rate, batch_size, monitor_batch, threads)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("fitting", total=epochs)
+
+        def show(epoch: Epoch) -> None:
+            progress.update(task, completed=epoch.number, description=f"loss {epoch.loss:.4f}")
+
+        bundle = fit_bundle(directory, data, calibration, settings, out, on_epoch=show)
+    _show(bundle)
+    held_out = score_bundle(bundle, calibration)
+    accuracy = "" if held_out.accuracy is None else f", accuracy {held_out.accuracy:.4f}"
+    Console().print(f"held out: loss {held_out.loss:.4f}{accuracy}")
+
+
+@app.command()
+def inspect(directory: Annotated[Path, typer.Argument(help="A bundle's directory.")]) -> None:
+    """Check a bundle and show what it is."""
+    _show(load_bundle(directory))
+
+
+def _show(bundle: Bundle) -> None:
+    manifest = bundle.manifest
+    table = Table("what", "value", title=f"bundle {manifest.name}", title_justify="left")
+    table.add_row("directory", str(bundle.path))
+    table.add_row("digest", bundle.digest)
+    table.add_row("kind", manifest.kind + ("" if manifest.classes is None else f", {manifest.classes} classes"))
+    for tensor in manifest.inputs:
+        table.add_row("input", f"{tensor.name} {tensor.dtype} {tensor.shape}")
+    for output in manifest.outputs:
+        table.add_row("output", f"{output.name} {output.dtype} {output.shape} ({output.role})")
+    for trained in manifest.trainable:
+        table.add_row("trainable", f"{trained.name} {trained.shape} ({trained.role})")
+    for graph in manifest.training:
+        table.add_row("training graph", f"{graph.name}: {graph.loss}, {graph.optimiser}")
+    for key, monitor in manifest.monitors.items():
+        table.add_row(f"monitor {key}", f"batch {monitor.batch_size}: {monitor.evidence}")
+    table.add_row("opset", str(manifest.opset))
+    Console().print(table)
