@@ -1,0 +1,1 @@
+"""The demo: a drifting fleet that repairs itself, as real processes on one machine."""

@@ -1,0 +1,1 @@
+"""The report's pictures: facts in, SVG text out; pure."""
