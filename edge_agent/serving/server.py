@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.errors import RejectedUpdate, WireError
 from edge_agent.model.bundle import Bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.samples.record import SampleBatch
 from edge_agent.serving.probe import PROBE_ROWS, Features, all_finite, check_predictions, first_rows, probe_features
-from edge_agent.wire.tensors import Weights
+from edge_agent.wire.tensors import Weights, check_weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ class ModelServer:
                 wrong shape or, on rows that the active model predicted, not finite.
             DataError: the bundle's graph cannot be built or run.
         """
+        _refuse_unfit(weights, bundle)
         model = InferenceModel(bundle, weights)
         prepared = Prepared(model, bundle.digest, weights_digest, version, cohort)
         probe = probe_features(bundle.manifest.inputs, self._recent)
@@ -116,6 +118,13 @@ class ModelServer:
         """Make a prepared model the active one from the next batch on; the former one is returned."""
         former, self._active = self._active, prepared
         return former
+
+
+def _refuse_unfit(weights: Weights, bundle: Bundle) -> None:
+    try:
+        check_weights(weights, bundle.manifest.trainable)
+    except WireError as error:
+        raise RejectedUpdate("unfit", str(error)) from None
 
 
 def _run(prepared: Prepared, features: Mapping[str, NDArray[Any]]) -> Served:

@@ -31,7 +31,7 @@ class WorkerLimits(WireModel):
     """
 
     nice: Annotated[int, Field(ge=0, le=19)] = 10
-    address_space_bytes: Annotated[int, Field(ge=256 * MIB)] = 1024 * MIB
+    address_space_bytes: Annotated[int, Field(ge=64 * MIB)] = 1024 * MIB
     threads: Annotated[int, Field(ge=1, le=64)] = 1
 
 

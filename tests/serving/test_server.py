@@ -1,0 +1,124 @@
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edge_agent.errors import DataError, RejectedUpdate
+from edge_agent.model.bundle import Bundle
+from edge_agent.samples.record import SampleBatch
+from edge_agent.serving.server import ModelServer, Served
+from edge_agent.wire.tensors import Weights
+from tests.training.tiny_bundle import tiny_bundle, tiny_samples, tiny_weights
+
+DIGESTS = ("a" * 64, "b" * 64)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder: Path = tmp_path_factory.mktemp("bundle")
+    return tiny_bundle(folder / "tiny")
+
+
+@pytest.fixture
+def server(bundle: Bundle) -> ModelServer:
+    return ModelServer(bundle, tiny_weights(0), DIGESTS[0], 1, "root")
+
+
+def batch_of(x: NDArray[np.float32]) -> SampleBatch:
+    count = len(x)
+    return SampleBatch(
+        ids=[f"s{index}" for index in range(count)],
+        times=[float(index) for index in range(count)],
+        features={"x": x},
+    )
+
+
+def logits(weights: Weights, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    product: NDArray[np.float32] = x @ weights["w"] + weights["b"]
+    return product
+
+
+def test_predictions_name_what_made_them(server: ModelServer, bundle: Bundle) -> None:
+    x = tiny_samples(6)[0]["x"]
+    served = server.process(batch_of(x))
+    np.testing.assert_allclose(served.outputs, logits(tiny_weights(0), x), rtol=1e-5)
+    assert (served.bundle, served.weights, served.version, served.cohort) == (bundle.digest, DIGESTS[0], 1, "root")
+
+
+def test_a_swap_serves_the_new_weights_and_returns_the_old(server: ModelServer, bundle: Bundle) -> None:
+    x = tiny_samples(6)[0]["x"]
+    prepared = server.prepare(bundle, tiny_weights(5), DIGESTS[1], 2, "c1")
+    assert server.active.weights == DIGESTS[0]
+    former = server.swap(prepared)
+    served = server.process(batch_of(x))
+    np.testing.assert_allclose(served.outputs, logits(tiny_weights(5), x), rtol=1e-5)
+    assert (served.weights, served.version, served.cohort) == (DIGESTS[1], 2, "c1")
+    assert former.weights == DIGESTS[0]
+    assert server.active is prepared
+
+
+def test_a_shadow_run_leaves_the_active_model_alone(server: ModelServer, bundle: Bundle) -> None:
+    x = tiny_samples(3)[0]["x"]
+    prepared = server.prepare(bundle, tiny_weights(5), DIGESTS[1], 2, "c1")
+    shadow = server.shadow(prepared, batch_of(x))
+    np.testing.assert_allclose(shadow.outputs, logits(tiny_weights(5), x), rtol=1e-5)
+    assert server.process(batch_of(x)).weights == DIGESTS[0]
+
+
+@pytest.mark.parametrize("fault", ["missing", "extra", "shape", "nan"])
+def test_weights_that_do_not_fit_are_rejected_by_name(server: ModelServer, bundle: Bundle, fault: str) -> None:
+    weights = tiny_weights(1)
+    if fault == "missing":
+        del weights["w"]
+    elif fault == "extra":
+        weights["v"] = weights["w"]
+    elif fault == "shape":
+        weights["w"] = weights["w"].T.copy()
+    else:
+        weights["w"][0, 0] = np.nan
+    with pytest.raises(RejectedUpdate, match=r"'[wv]'") as caught:
+        server.prepare(bundle, weights, DIGESTS[1], 2, "root")
+    assert caught.value.reason == "unfit"
+    assert server.process(batch_of(tiny_samples(2)[0]["x"])).weights == DIGESTS[0]
+
+
+def test_weights_that_overflow_on_served_rows_are_rejected(server: ModelServer, bundle: Bundle) -> None:
+    server.process(batch_of(tiny_samples(4)[0]["x"] * np.float32(100)))
+    huge = {name: np.full_like(tensor, 3e38) for name, tensor in tiny_weights().items()}
+    with pytest.raises(RejectedUpdate, match="not finite"):
+        server.prepare(bundle, huge, DIGESTS[1], 2, "root")
+
+
+def test_rows_that_the_active_model_cannot_predict_bar_no_update(server: ModelServer, bundle: Bundle) -> None:
+    x = np.full((3, 4), np.nan, np.float32)
+    assert np.isnan(server.process(batch_of(x)).outputs).all()
+    server.swap(server.prepare(bundle, tiny_weights(2), DIGESTS[1], 2, "root"))
+    assert server.active.version == 2
+
+
+def test_features_that_do_not_fit_are_named(server: ModelServer) -> None:
+    with pytest.raises(DataError, match="'x'"):
+        server.process(batch_of(np.zeros((2, 5), np.float32)))
+
+
+def test_every_batch_is_served_by_one_model_while_models_are_swapped(server: ModelServer, bundle: Bundle) -> None:
+    x = tiny_samples(4)[0]["x"]
+    models = {DIGESTS[0]: tiny_weights(0), DIGESTS[1]: tiny_weights(9)}
+    prepared = [server.prepare(bundle, models[digest], digest, 1, "root") for digest in DIGESTS]
+    stop = threading.Event()
+
+    def swap_to_and_fro() -> None:
+        while not stop.is_set():
+            for model in prepared:
+                server.swap(model)
+
+    thread = threading.Thread(target=swap_to_and_fro, name="swapper", daemon=True)
+    thread.start()
+    results: list[Served] = [server.process(batch_of(x)) for _ in range(400)]
+    stop.set()
+    thread.join(5)
+    for served in results:
+        np.testing.assert_allclose(served.outputs, logits(models[served.weights], x), rtol=1e-5)
+    assert {served.weights for served in results} == set(DIGESTS)
