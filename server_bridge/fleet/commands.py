@@ -15,7 +15,7 @@ from random import Random
 
 from edge_agent.wire.messages import Command, Reply
 from edge_agent.wire.messages.command import CommandAction
-from server_bridge.store.commands import OPEN, CommandTable
+from server_bridge.store.commands import OK, OPEN, CommandTable, StoredCommand
 
 RESEND_FIRST_S = 2.0
 RESEND_MAX_S = 30.0
@@ -82,14 +82,23 @@ class Commands:
         self._lock = threading.RLock()
         self._open: dict[str, _Open] = {}
 
-    def issue(self, command_id: str, gateway: str, action: CommandAction, duration_s: float) -> None:
-        """Record a command and make it due; one with a known id is not issued again."""
+    def issue(self, command_id: str, gateway: str, action: CommandAction, duration_s: float) -> StoredCommand | None:
+        """Record a command and make it due.
+
+        Returns: the command as stored if it has its result already; then nothing is sent. One
+            that failed, or that a former run of the bridge left open, is asked again under its id.
+        """
         with self._lock:
-            if self._table.get(command_id) is not None:
-                return
-            self._table.add(command_id, gateway, action, duration_s, self._wall())
+            known = self._table.get(command_id)
+            if known is not None and known.status == OK:
+                return known
+            if known is None:
+                self._table.add(command_id, gateway, action, duration_s, self._wall())
+            else:
+                self._table.reopen(command_id, duration_s)
             now_s = self._monotonic()
             self._open[command_id] = _Open(gateway, action, now_s + duration_s, now_s)
+        return None
 
     def due(self) -> list[Command]:
         """Commands to sign and send now, each with its next sequence and remaining duration."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from edge_agent.errors import TransientError
+from edge_agent.errors import RejectedUpdate, TransientError
 from edge_agent.wire.blobs import BlobReference
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import (
@@ -131,7 +131,7 @@ class MqttFleet:
         with self._changed:
             self._outcomes.update({order.command_id: None for order in orders})
         for order in orders:
-            self._commands.issue(order.command_id, order.gateway, order.action, min(order.duration_s, timeout_s))
+            self._issue(order, timeout_s)
         self.tick()
         try:
             self._wait(orders, started_s, timeout_s, cancelled)
@@ -199,6 +199,13 @@ class MqttFleet:
         for command in self._commands.due():
             self._send_command(command)
         self._uploads.tick()
+
+    def _issue(self, order: Order, timeout_s: float) -> None:
+        duration_s = min(order.duration_s, timeout_s)
+        known = self._commands.issue(order.command_id, order.gateway, order.action, duration_s)
+        if known is not None:
+            update = None if known.update_digest is None else self._store.blobs.read(known.update_digest)
+            self._settle(Outcome(order.gateway, order.command_id, known.reply, update, None, "answered before"))
 
     def _wait(self, orders: Sequence[Order], started_s: float, timeout_s: float, cancelled: Callable[[], bool]) -> None:
         while not cancelled():
@@ -275,7 +282,7 @@ class MqttFleet:
     def _send_command(self, command: Command) -> None:
         try:
             signed = sign_command(command, self._sign)
-        except TransientError as error:
+        except (TransientError, RejectedUpdate) as error:
             _log.warning("command-not-signed", command=command.command_id, problem=error.problem)
             return
         self._post.send(self._topics.command(command.gateway), signed)

@@ -62,6 +62,12 @@ class CommandTable:
         with self._database.write() as connection:
             connection.execute(insert(COMMANDS).values(**row))
 
+    def reopen(self, command_id: str, duration_s: float) -> None:
+        """Ask again what a former run, or a former round, left without a usable result."""
+        values = {"status": OPEN, "duration_s": duration_s, "failure": None, "reply": None, "ended_s": None}
+        with self._database.write() as connection:
+            connection.execute(update(COMMANDS).where(COMMANDS.c.command_id == command_id).values(**values))
+
     def get(self, command_id: str) -> StoredCommand | None:
         """A command by its id."""
         with self._database.read() as connection:
@@ -110,12 +116,6 @@ class CommandTable:
         with self._database.write() as connection:
             mine = (COMMANDS.c.command_id == reply.command_id, COMMANDS.c.late_reply.is_(None))
             connection.execute(update(COMMANDS).where(*mine).values(late_reply=reply.model_dump_json(by_alias=True)))
-
-    def fail_all_open(self, failure: str, now_s: float) -> int:
-        """End what a former run of the bridge left open; returns how many."""
-        with self._database.write() as connection:
-            values = {"status": FAILED, "failure": failure, "ended_s": now_s}
-            return connection.execute(update(COMMANDS).where(COMMANDS.c.status == OPEN).values(**values)).rowcount
 
     def trim(self, keep: int = COMMANDS_KEPT) -> int:
         """Forget the oldest ended commands beyond ``keep``; returns how many."""

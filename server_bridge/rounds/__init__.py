@@ -1,0 +1,1 @@
+"""When to adapt, and adaptations from trigger to release."""
