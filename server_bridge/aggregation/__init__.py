@@ -1,0 +1,1 @@
+"""Weighted means and the screening of updates. Pure."""

@@ -1,0 +1,1 @@
+"""Which gateways drifted alike: selectors, statistics, clustering, membership. Pure."""

@@ -1,0 +1,336 @@
+"""CLMA as a strategy of Flower: Algorithm 1, with Algorithm 3 behind a cohorter."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import structlog
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg
+from numpy.typing import NDArray
+
+from edge_agent.errors import DataError
+from server_bridge.aggregation.means import weighted_mean
+from server_bridge.aggregation.screening import Refusal
+from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, CohortContext, Cohorter
+from server_bridge.cohorts.cosine import CosineCohorter
+from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Model
+from server_bridge.cohorts.selectors import DefaultSelector, ParamSelector
+from server_bridge.flower.records import COHORT_KEY, common_metrics, to_metric_record, to_record, to_tensors
+from server_bridge.flower.state import StrategyState
+from server_bridge.flower.updates import ClientUpdate, read_update
+
+logger = structlog.get_logger(__name__)
+
+MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
+Flagged = Callable[[int], Set[ClientId]]
+
+
+class FedAvgOptions(TypedDict, total=False):
+    """What FedAvg takes, and CLMA passes on."""
+
+    fraction_train: float
+    fraction_evaluate: float
+    min_train_nodes: int
+    min_evaluate_nodes: int
+    min_available_nodes: int
+    weighted_by_key: str
+    arrayrecord_key: str
+    configrecord_key: str
+    train_metrics_aggr_fn: MetricsFunction | None
+    evaluate_metrics_aggr_fn: MetricsFunction | None
+
+
+class CLMA(FedAvg):
+    """Collaborative model adaptation, a drop-in for Flower's FedAvg.
+
+    Every client is sent the weights of its cohort. Clients that drifted leave their cohorts before
+    these are averaged and are regrouped by how they drifted; each group becomes a cohort. Replies
+    that cannot be averaged are left out and named in :attr:`refused`; they never end the run.
+
+    ``aggregate_train`` returns the reference model W, the mean of all replies, as the reference
+    package does; what clients train is in :attr:`registry`.
+
+    Args:
+        cohorter: Algorithm 3; :class:`CosineCohorter` if not given.
+        param_selector: the tensors it compares; all but BatchNorm statistics if not given.
+        merge_cohorts_threshold: cohorts whose weights lie within this cosine distance merge at a
+            round's end (ours); those split off in the same round do not. ``None`` for never.
+        flagged: round to the node ids that drifted; overrules the clients' ``clma-drift``.
+        loss_gamma: Algorithm 2 on the server: a client drifted if its ``clma-loss`` is above that
+            of its round before by more than this. It never moves a client that this adaptation
+            has already regrouped. ``None`` for off.
+        new_cohort_id: names new cohorts; ``c1``, ``c2`` ... if not given.
+        kwargs: FedAvg's.
+
+    Source: N L et al. 2024, Algorithms 1 and 2.
+    """
+
+    def __init__(
+        self,
+        cohorter: Cohorter | None = None,
+        param_selector: ParamSelector | None = None,
+        merge_cohorts_threshold: float | None = None,
+        *,
+        flagged: Flagged | None = None,
+        loss_gamma: float | None = None,
+        new_cohort_id: Callable[[], CohortId] | None = None,
+        **kwargs: Unpack[FedAvgOptions],
+    ) -> None:
+        super().__init__(**kwargs)
+        self.cohorter = cohorter or CosineCohorter()
+        self.param_selector = param_selector or DefaultSelector()
+        self.merge_cohorts_threshold = merge_cohorts_threshold
+        self.registry = CohortRegistry(new_cohort_id)
+        self._flagged = flagged
+        self._loss_gamma = loss_gamma
+        self._reference: Model | None = None
+        self._losses: dict[ClientId, float] = {}
+        self._regrouped: set[ClientId] = set()
+        self._sent: dict[ClientId, tuple[CohortId, Model]] = {}
+        self._refused: dict[ClientId, Refusal] = {}
+
+    @property
+    def cohort_history(self) -> list[dict[ClientId, CohortId]]:
+        """Client to cohort after each round."""
+        return self.registry.history
+
+    @property
+    def reference(self) -> Model | None:
+        """The reference model W, once a round has ended."""
+        return self._reference
+
+    @property
+    def refused(self) -> dict[ClientId, Refusal]:
+        """Replies of the latest round that were left out, and why."""
+        return dict(self._refused)
+
+    @property
+    def regrouped(self) -> set[ClientId]:
+        """Clients that this adaptation has regrouped."""
+        return set(self._regrouped)
+
+    def place(self, members: Mapping[ClientId, CohortId], models: Mapping[CohortId, Model]) -> None:
+        """Take membership and weights from elsewhere, such as the releases in force.
+
+        Args:
+            members: client to cohort; others stay where they are.
+            models: weights by cohort.
+
+        Raises:
+            DataError: a client is placed in a cohort without weights.
+        """
+        for cohort, model in models.items():
+            self.registry.set_params(cohort, model)
+        for client, cohort in members.items():
+            if not (cohort in self.registry.cohort_ids and self.registry.params(cohort)):
+                raise DataError(f"client {client} is placed in cohort {cohort!r}, which has no weights")
+            self.registry.place(client, cohort)
+        self.registry.prune_empty()
+
+    def end_adaptation(self) -> None:
+        """Forget what counts within one adaptation: losses, who was regrouped, the reference."""
+        self._losses.clear()
+        self._regrouped.clear()
+        self._reference = None
+        self._sent.clear()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A message a sampled client with its cohort's weights; ``arrays`` begins the root cohort."""
+        self.registry.begin_round(server_round)
+        messages = list(super().configure_train(server_round, arrays, config, grid))
+        self._address(messages, arrays)
+        self._sent = {
+            message.metadata.dst_node_id: (cohort, self.registry.params(cohort))
+            for message in messages
+            for cohort in [self.registry.cohort_of(message.metadata.dst_node_id)]
+        }
+        return messages
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A message a sampled client with its cohort's weights."""
+        messages = list(super().configure_evaluate(server_round, arrays, config, grid))
+        self._address(messages, arrays)
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Algorithm 1 from the replies on."""
+        updates = self._read(replies)
+        if not updates:
+            self.registry.snapshot()
+            return None, None
+        drifted = self._drifted(server_round, updates)
+        reference = self._reference or _mean_of([u.base for u in updates], updates)
+        for update in updates:
+            if update.client in drifted:
+                self.registry.quarantine(update.client)
+        self._average([update for update in updates if update.client not in drifted])
+        created = self._regroup(updates, drifted, reference)
+        self.registry.clear_quarantine()
+        self.registry.prune_empty()
+        merged = self._merge(created)
+        self.registry.snapshot()
+        self._reference = _mean_of([u.params for u in updates], updates)
+        metrics = self.train_metrics_aggr_fn(_contents(updates), self.weighted_by_key)
+        metrics["clma-num-cohorts"] = len(self.registry.cohort_ids)
+        metrics["clma-num-drifted"] = len(drifted)
+        metrics["clma-num-new-cohorts"] = len(created)
+        metrics["clma-num-merged-cohorts"] = merged
+        return to_record(self._reference), metrics
+
+    def export_state(self) -> StrategyState:
+        """All that is remembered between two rounds."""
+        models = {f"cohort/{cohort}": dict(self.registry.params(cohort)) for cohort in self.registry.cohort_ids}
+        reference = {} if self._reference is None else {"reference": dict(self._reference)}
+        document = {
+            "registry": self.registry.export(),
+            "losses": [[client, loss] for client, loss in sorted(self._losses.items())],
+            "regrouped": sorted(self._regrouped),
+        }
+        return StrategyState(document=document, tensors={**models, **reference})
+
+    def import_state(self, state: StrategyState) -> None:
+        """Go on from where :meth:`export_state` was called.
+
+        Raises:
+            DataError: the state is not of this strategy.
+        """
+        models = {name.removeprefix("cohort/"): model for name, model in state.tensors.items() if "/" in name}
+        try:
+            self.registry.restore(state.document["registry"], models)
+            self._losses = {int(client): float(loss) for client, loss in state.document["losses"]}
+            self._regrouped = {int(client) for client in state.document["regrouped"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the stored state is not CLMA's: {error!r}") from error
+        self._reference = state.tensors.get("reference")
+        self._sent.clear()
+
+    def _address(self, messages: Sequence[Message], arrays: ArrayRecord) -> None:
+        self.registry.ensure_root(sorted(message.metadata.dst_node_id for message in messages))
+        if not self.registry.params(ROOT):
+            self.registry.set_params(ROOT, to_tensors(arrays))
+        records: dict[CohortId, ArrayRecord] = {}
+        for message in messages:
+            cohort = self.registry.cohort_of(message.metadata.dst_node_id)
+            if cohort not in records:
+                records[cohort] = to_record(self.registry.params(cohort))
+            config = ConfigRecord(dict(message.content.config_records[self.configrecord_key]))
+            config[COHORT_KEY] = cohort
+            message.content = RecordDict({self.arrayrecord_key: records[cohort], self.configrecord_key: config})
+
+    def _read(self, replies: Iterable[Message]) -> list[ClientUpdate]:
+        """Usable replies in the order of client ids; the rest goes to :attr:`refused`."""
+        self._refused = {}
+        updates: dict[ClientId, ClientUpdate] = {}
+        for reply in replies:
+            client = reply.metadata.src_node_id
+            if reply.has_error():
+                self._refused[client] = Refusal("error", str(reply.error.reason))
+                continue
+            cohort, base = self._sent.get(client) or self._current(client)
+            update = read_update(reply, cohort, base, self.weighted_by_key)
+            if isinstance(update, Refusal):
+                self._refused[client] = update
+                logger.warning("reply_not_averaged", node=client, reason=update.reason, detail=update.detail)
+            else:
+                updates[client] = update
+        self.registry.ensure_root(sorted(updates))
+        return [updates[client] for client in sorted(updates)]
+
+    def _current(self, client: ClientId) -> tuple[CohortId, Model]:
+        self.registry.ensure_root([])
+        cohort = self.registry.cohort_of(client)
+        return cohort, self.registry.params(cohort)
+
+    def _drifted(self, server_round: int, updates: Sequence[ClientUpdate]) -> set[ClientId]:
+        replied = {update.client for update in updates}
+        said = {update.client for update in updates if update.drifted}
+        drifted = said if self._flagged is None else replied & set(self._flagged(server_round))
+        if self._loss_gamma is not None:
+            rises = {u.client for u in updates if u.loss is not None and self._rises(u.client, u.loss)}
+            drifted |= rises - self._regrouped
+        self._losses.update({u.client: u.loss for u in updates if u.loss is not None})
+        return drifted
+
+    def _rises(self, client: ClientId, loss: float) -> bool:
+        return loss > self._losses.get(client, np.inf) + (self._loss_gamma or 0.0)
+
+    def _average(self, updates: Sequence[ClientUpdate]) -> None:
+        for cohort in self.registry.cohort_ids:
+            mine = [update for update in updates if self.registry.cohort_of(update.client) == cohort]
+            if mine:
+                self.registry.set_params(cohort, _mean_of([u.params for u in mine], mine))
+
+    def _regroup(self, updates: Sequence[ClientUpdate], drifted: Set[ClientId], reference: Model) -> list[CohortId]:
+        if not drifted:
+            return []
+        movers = [update for update in updates if update.client in drifted]
+        assignment = self._assign(movers, updates, reference)
+        statistics = assignment.ks_statistics or assignment.similarities
+        groups: dict[int, list[ClientUpdate]] = {}
+        for update in movers:
+            groups.setdefault(assignment.assignments[update.client], []).append(update)
+        created = []
+        for group in sorted(groups.values(), key=lambda members: members[0].client):
+            members = [update.client for update in group]
+            created.append(self.registry.create_cohort(members, _mean_of([u.params for u in group], group), statistics))
+            logger.info("cohort_created", cohort=created[-1], members=members)
+        self._regrouped |= set(drifted)
+        return created
+
+    def _assign(
+        self, movers: Sequence[ClientUpdate], updates: Sequence[ClientUpdate], reference: Model
+    ) -> CohortAssignment:
+        ids = [update.client for update in movers]
+        matrix = np.stack([self.param_selector.flatten(update.params) for update in movers])
+        vector = self.param_selector.flatten(reference)
+        if not takes_context(self.cohorter):
+            return self.cohorter.cohort(ids, matrix, vector)
+        return self.cohorter.cohort(ids, matrix, vector, context=self._context(movers, updates))
+
+    def _context(self, movers: Sequence[ClientUpdate], updates: Sequence[ClientUpdate]) -> CohortContext:
+        moving = {update.client for update in movers}
+        flat = {id(u.base): self.param_selector.flatten(u.base) for u in {id(u.base): u for u in updates}.values()}
+        return CohortContext(
+            bases={u.client: flat[id(u.base)] for u in movers},
+            stable_changes={
+                u.client: self.param_selector.flatten(u.params) - flat[id(u.base)]
+                for u in updates
+                if u.client not in moving
+            },
+            examples={u.client: u.examples for u in updates},
+            former={u.client: u.cohort for u in movers},
+            reliability={u.client: u.reliability for u in updates if u.reliability is not None},
+        )
+
+    def _merge(self, created: Sequence[CohortId]) -> int:
+        if self.merge_cohorts_threshold is None:
+            return 0
+        merged = self.registry.merge_similar(self.param_selector, self.merge_cohorts_threshold, spared=created)
+        for gone, kept in merged.items():
+            logger.info("cohorts_merged", cohort=gone, into=kept)
+        return len(merged)
+
+
+def takes_context(cohorter: Cohorter) -> bool:
+    """Whether a cohorter's ``cohort`` accepts ``context``; a three-argument one works without."""
+    parameters = inspect.signature(cohorter.cohort).parameters.values()
+    return any(p.name == "context" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+
+
+def _mean_of(models: Sequence[Mapping[str, NDArray[Any]]], updates: Sequence[ClientUpdate]) -> Model:
+    return weighted_mean(models, [update.examples for update in updates])
+
+
+def _contents(updates: Sequence[ClientUpdate]) -> list[RecordDict]:
+    """Replies' metrics in the one form that flwr's aggregation can take."""
+    metrics = [dict(next(iter(update.message.content.metric_records.values()))) for update in updates]
+    return [RecordDict({"metrics": to_metric_record(shared)}) for shared in common_metrics(metrics)]

@@ -1,0 +1,153 @@
+"""From a gateway's outcome to what a strategy may use: screening."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from edge_agent.wire.blobs import sha256_hex
+from edge_agent.wire.errors import WireError
+from edge_agent.wire.messages import Evaluate, EvaluateResult, Train, TrainResult
+from edge_agent.wire.tensors import Weights
+from edge_agent.wire.updates import decode_update
+from server_bridge.aggregation.screening import Refusal, check_examples, check_norms, tensors_norm
+from server_bridge.fleet.transport import Outcome
+from server_bridge.flower.orders import Assignment
+from server_bridge.flower.records import EXAMPLES_KEY, Metrics
+from server_bridge.flower.settings import GridSettings
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """How one message of an exchange ended.
+
+    Attributes:
+        gateway: who.
+        node_id: its Flower node id.
+        command_id: the order's.
+        kind: ``train`` or ``evaluate``.
+        server_round: the round in the message's config.
+        cohort: the cohort in the message's config.
+        base: digest of the weights that were sent.
+        base_weights: these weights; shared between gateways, not to be written to.
+        reason: ``None`` if the strategy gets it, else a stable word.
+        detail: the same for people.
+        metrics: all that the gateway reported.
+        update_norm: Euclidean length of the update, if it could be decoded.
+        weights: base plus update, for a good train result.
+    """
+
+    gateway: str
+    node_id: int
+    command_id: str
+    kind: str
+    server_round: int
+    cohort: str
+    base: str
+    base_weights: Weights
+    reason: str | None
+    detail: str
+    metrics: Metrics
+    update_norm: float | None
+    weights: Weights | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether the strategy gets it."""
+        return self.reason is None
+
+
+def screen(assignments: Sequence[Assignment], outcomes: Sequence[Outcome], settings: GridSettings) -> list[NodeResult]:
+    """Judge every outcome of an exchange.
+
+    Args:
+        assignments: what was asked.
+        outcomes: how each ended, in the same order.
+        settings: coding, tensors and limits.
+
+    Returns:
+        One result an assignment, in the same order; the bad ones with a reason and without weights.
+    """
+    results = [_read(a, o, settings) for a, o in zip(assignments, outcomes, strict=True)]
+    lengths = {r.gateway: r.update_norm for r in results if r.ok and r.update_norm is not None}
+    base_lengths = {id(r.base_weights): tensors_norm(r.base_weights) for r in results if r.gateway in lengths}
+    refused = check_norms(
+        lengths, {r.gateway: base_lengths[id(r.base_weights)] for r in results if r.gateway in lengths}, settings.norms
+    )
+    return [_refuse(r, refused[r.gateway]) if r.gateway in refused else r for r in results]
+
+
+def _refuse(result: NodeResult, refusal: Refusal) -> NodeResult:
+    return replace(result, reason=refusal.reason, detail=refusal.detail, weights=None)
+
+
+def _read(assignment: Assignment, outcome: Outcome, settings: GridSettings) -> NodeResult:
+    result = NodeResult(
+        gateway=assignment.gateway.id,
+        node_id=assignment.gateway.node_id,
+        command_id=assignment.order.command_id,
+        kind=assignment.order.action.kind,
+        server_round=assignment.server_round,
+        cohort=assignment.cohort,
+        base=assignment.base_digest,
+        base_weights=assignment.base,
+        reason=None,
+        detail="",
+        metrics={},
+        update_norm=None,
+        weights=None,
+    )
+    if outcome.failure is not None:
+        return _refuse(result, Refusal(outcome.failure, outcome.detail))
+    reply = outcome.reply
+    if reply is None or reply.status != "ok" or reply.result is None:
+        return _refuse(result, Refusal("bad-reply", "no result"))
+    action, answer = assignment.order.action, reply.result
+    if isinstance(action, Train) and isinstance(answer, TrainResult):
+        result = replace(result, metrics=dict(answer.metrics))
+        refusal = _mismatch(assignment, answer, settings) or check_examples(
+            answer.metrics.get(EXAMPLES_KEY), at_most=action.max_samples
+        )
+        return _refuse(result, refusal) if refusal else _decode(result, outcome, answer, settings)
+    if isinstance(action, Evaluate) and isinstance(answer, EvaluateResult):
+        result = replace(result, metrics=dict(answer.metrics))
+        refusal = _other_weights(assignment, answer) or check_examples(
+            answer.metrics.get(EXAMPLES_KEY), at_most=action.max_samples
+        )
+        return _refuse(result, refusal) if refusal else result
+    return _refuse(result, Refusal("bad-reply", f"a {answer.kind} result answers a {action.kind} command"))
+
+
+def _mismatch(assignment: Assignment, answer: TrainResult, settings: GridSettings) -> Refusal | None:
+    if answer.round != assignment.server_round:
+        return Refusal("stale-round", f"the result is of round {answer.round}, not {assignment.server_round}")
+    if answer.cohort != assignment.cohort:
+        return Refusal("stale-cohort", f"the result is of cohort {answer.cohort!r}, not {assignment.cohort!r}")
+    if answer.update.base != assignment.base_digest:
+        return Refusal("stale-base", f"the update is from {answer.update.base[:12]}, not {assignment.base_digest[:12]}")
+    if answer.update.coding != settings.coding:
+        return Refusal("bad-manifest", f"the update is coded {answer.update.coding}, not {settings.coding}")
+    return None
+
+
+def _other_weights(assignment: Assignment, answer: EvaluateResult) -> Refusal | None:
+    if answer.weights != assignment.base_digest:
+        return Refusal("stale-base", f"weights {answer.weights[:12]} were evaluated, not {assignment.base_digest[:12]}")
+    return None
+
+
+def _decode(result: NodeResult, outcome: Outcome, answer: TrainResult, settings: GridSettings) -> NodeResult:
+    if outcome.update is None:
+        return _refuse(result, Refusal("bad-update", "the update did not come"))
+    if sha256_hex(outcome.update) != answer.update.digest:
+        return _refuse(result, Refusal("bad-update", "the update's digest is not the manifest's"))
+    try:
+        delta = decode_update(outcome.update, settings.coding, settings.specs)
+    except WireError as error:
+        return _refuse(result, Refusal("bad-tensors", error.problem))
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = {name: result.base_weights[name] + tensor for name, tensor in delta.items()}
+    result = replace(result, update_norm=tensors_norm(delta), weights=weights)
+    if not all(np.isfinite(tensor).all() for tensor in weights.values()):
+        return _refuse(result, Refusal("bad-norm", "base plus update is not finite"))
+    return result

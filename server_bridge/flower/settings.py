@@ -1,0 +1,57 @@
+"""What a Grid must know to turn Flower's messages into commands."""
+
+from dataclasses import dataclass, field
+
+from edge_agent.errors import ConfigError
+from edge_agent.wire.manifest import TrainableSpec
+from edge_agent.wire.updates import Coding
+from server_bridge.aggregation.screening import NormLimits
+
+ADAPTATION_NAME_MAX = 40
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridSettings:
+    """One adaptation's orders.
+
+    Attributes:
+        adaptation: names it; part of every command id, so never used twice.
+        bundle: digest of the bundle that is trained.
+        specs: the bundle's trainable tensors, in the manifest's order.
+        training_graph: one of the bundle's.
+        learning_rate: of the local optimiser.
+        epochs: local passes over the training set.
+        batch_size: local batch.
+        min_samples: a gateway with fewer refuses.
+        max_samples: a gateway with more takes the newest.
+        coding: of the updates.
+        seed: with round and gateway it gives the local seed.
+        evaluate_max_samples: the most samples that an evaluation runs on.
+        timeout_s: how long an exchange may take where the strategy does not say.
+        node_wait_s: how long a strategy may wait for gateways to come online.
+        norms: how long an update may be.
+        since_sample: evaluate on samples from this one on, if given.
+    """
+
+    adaptation: str
+    bundle: str
+    specs: tuple[TrainableSpec, ...]
+    training_graph: str
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    min_samples: int
+    max_samples: int
+    coding: Coding = "fp16"
+    seed: int = 0
+    evaluate_max_samples: int = 10_000
+    timeout_s: float = 600.0
+    node_wait_s: float = 60.0
+    norms: NormLimits = field(default_factory=NormLimits)
+    since_sample: str | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.adaptation) <= ADAPTATION_NAME_MAX:
+            raise ConfigError(f"the adaptation's name {self.adaptation!r} must have 1 to {ADAPTATION_NAME_MAX} signs")
+        if not self.timeout_s > 0:
+            raise ConfigError(f"timeout_s is {self.timeout_s}, it must be positive")

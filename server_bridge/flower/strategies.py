@@ -1,0 +1,127 @@
+"""Strategies by name, and what they remember."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from flwr.serverapp.strategy import FedAdam, FedAvg
+
+from edge_agent.errors import ConfigError, DataError
+from server_bridge.cohorts.clustering import AutoKMeans
+from server_bridge.cohorts.cohorter import CLMACohorter
+from server_bridge.cohorts.cosine import CUT, CosineCohorter
+from server_bridge.cohorts.selectors import AllParams
+from server_bridge.flower.clma import CLMA, FedAvgOptions, Flagged
+from server_bridge.flower.state import StrategyState
+
+StrategyName = Literal["clma", "clma-paper", "fedavg", "fedadam"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategySettings:
+    """Which strategy, and its parameters.
+
+    Attributes:
+        name: ``clma``, ``clma-paper`` (Algorithm 3 as published), ``fedavg`` or ``fedadam``.
+        cut: least mean cosine inside a cohort (``clma``).
+        merge_threshold: cosine distance at which cohorts merge; ``None`` for never (``clma*``).
+        algorithm2: whether rises of a client's loss count as drift (``clma*``).
+        gamma: the rise that counts.
+        learning_rate: the server's (``fedadam``).
+        beta_1: momentum (``fedadam``).
+        beta_2: of the second moment (``fedadam``).
+        tau: adaptivity; decides the result, so it is always stated (``fedadam``).
+        min_nodes: fewer gateways online than this, and no round begins.
+    """
+
+    name: StrategyName = "clma"
+    cut: float = CUT
+    merge_threshold: float | None = None
+    algorithm2: bool = False
+    gamma: float = 0.1
+    learning_rate: float = 0.1
+    beta_1: float = 0.9
+    beta_2: float = 0.99
+    tau: float = 1e-3
+    min_nodes: int = 1
+
+
+def make_strategy(
+    settings: StrategySettings,
+    *,
+    flagged: Flagged | None = None,
+    new_cohort_id: Callable[[], str] | None = None,
+) -> FedAvg:
+    """A fresh strategy.
+
+    Args:
+        settings: which.
+        flagged: round to drifted node ids (``clma*``).
+        new_cohort_id: names new cohorts (``clma*``).
+
+    Raises:
+        ConfigError: an unknown name or a parameter outside its range.
+    """
+    nodes = FedAvgOptions(
+        min_train_nodes=settings.min_nodes,
+        min_evaluate_nodes=settings.min_nodes,
+        min_available_nodes=settings.min_nodes,
+    )
+    if settings.name == "fedavg":
+        return FedAvg(**nodes)
+    if settings.name == "fedadam":
+        return FedAdam(
+            eta=settings.learning_rate, beta_1=settings.beta_1, beta_2=settings.beta_2, tau=settings.tau, **nodes
+        )
+    if settings.name not in ("clma", "clma-paper"):
+        raise ConfigError(f"strategy {settings.name!r} is unknown", "one of clma, clma-paper, fedavg, fedadam")
+    paper = settings.name == "clma-paper"
+    try:
+        cohorter = (
+            CLMACohorter(center=False, clusterer=AutoKMeans(fixed_k=2)) if paper else CosineCohorter(settings.cut)
+        )
+    except ValueError as error:
+        raise ConfigError(f"strategy.cut: {error}") from error
+    return CLMA(
+        cohorter=cohorter,
+        param_selector=AllParams() if paper else None,
+        merge_cohorts_threshold=settings.merge_threshold,
+        flagged=flagged,
+        loss_gamma=settings.gamma if settings.algorithm2 else None,
+        new_cohort_id=new_cohort_id,
+        **nodes,
+    )
+
+
+def export_strategy(strategy: FedAvg) -> StrategyState:
+    """What a strategy remembers between two rounds; nothing for plain FedAvg."""
+    if isinstance(strategy, CLMA):
+        return strategy.export_state()
+    if isinstance(strategy, FedAdam):
+        moments = {"m": strategy.m_t, "v": strategy.v_t}
+        return StrategyState(
+            tensors={
+                name: {key: np.asarray(tensor) for key, tensor in moment.items()}
+                for name, moment in moments.items()
+                if moment
+            }
+        )
+    return StrategyState()
+
+
+def import_strategy(strategy: FedAvg, state: StrategyState) -> None:
+    """Let a fresh strategy of the same settings go on.
+
+    Raises:
+        DataError: the state is another strategy's.
+    """
+    if isinstance(strategy, CLMA):
+        strategy.import_state(state)
+    elif isinstance(strategy, FedAdam):
+        if state.document or set(state.tensors) - {"m", "v"}:
+            raise DataError("the stored state is not FedAdam's")
+        strategy.m_t = state.tensors.get("m")
+        strategy.v_t = state.tensors.get("v")
+    elif state.document or state.tensors:
+        raise DataError(f"the stored state is not {type(strategy).__name__}'s")
