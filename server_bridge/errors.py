@@ -1,0 +1,16 @@
+"""Errors of the bridge: the tree of ``edge_agent.errors`` serves both sides.
+
+EdgeError
+├── ConfigError      the operator: change a setting, a file or the machine
+├── TransientError   nobody: try again later, with full jitter
+├── RejectedUpdate   nobody: the signer or a gateway refuses a release
+├── StorageError     the operator: disk or database
+├── DataError        whoever supplies the bundle, or a strategy that cannot aggregate
+└── BridgeFailure    the service manager: a part died; restart the bridge
+"""
+
+from edge_agent.errors import EdgeError
+
+
+class BridgeFailure(EdgeError):
+    """A thread of the bridge ended by itself; the process ends non-zero so that it is started again."""

@@ -1,0 +1,296 @@
+"""One adaptation: rounds, each committed whole, then one release."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from edge_agent.errors import EdgeError, TransientError
+from edge_agent.wire.codec import Scalar
+from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
+from edge_agent.wire.updates import Coding
+from server_bridge.cohorts.membership import ROOT
+from server_bridge.fleet.registry import Registry
+from server_bridge.fleet.transport import FleetTransport
+from server_bridge.flower.clma import CLMA
+from server_bridge.flower.engine import RoundOutcome, run_round
+from server_bridge.flower.grid import MqttGrid
+from server_bridge.flower.settings import GridSettings
+from server_bridge.flower.state import decode_state, encode_state
+from server_bridge.flower.strategies import StrategySettings, export_strategy, import_strategy, make_strategy
+from server_bridge.rounds.flags import OpenFlags
+from server_bridge.rounds.release_book import Releases
+from server_bridge.store.adaptations import DONE, FAILED, RUNNING, Adaptation, RoundRecord
+from server_bridge.store.bundles import BundleFolder
+from server_bridge.store.store import Store
+
+_ATTEMPT_KEY = "clma-attempt"
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundSettings:
+    """What every round asks of the gateways.
+
+    Attributes:
+        rounds: of one adaptation.
+        attempts: how often a round that nobody answered is tried before the adaptation fails.
+        retry_wait_s: rest before such a round is tried again.
+    """
+
+    rounds: int
+    timeout_s: float
+    training_graph: str
+    learning_rate: float
+    epochs: int
+    batch_size: int
+    min_samples: int
+    max_samples: int
+    coding: Coding
+    seed: int = 0
+    attempts: int = 3
+    retry_wait_s: float = 10.0
+
+
+class AdaptationRunner:
+    """Runs adaptations; everything between two rounds is in the store.
+
+    Args:
+        store: rounds, flags, strategy state, decisions.
+        fleet: trains.
+        registry: node ids of the gateways.
+        bundles: manifests.
+        releases: where an adaptation begins, and ends.
+        strategy: which strategy.
+        settings: what rounds ask.
+        open_flags: the open flags of a bundle now.
+        stopped: waits up to so many seconds; whether the bridge is stopping.
+        wall: seconds since 1970, for records only.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        fleet: FleetTransport,
+        registry: Registry,
+        bundles: BundleFolder,
+        releases: Releases,
+        strategy: StrategySettings,
+        settings: RoundSettings,
+        open_flags: Callable[[str], OpenFlags],
+        stopped: Callable[[float], bool],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._fleet = fleet
+        self._registry = registry
+        self._bundles = bundles
+        self._releases = releases
+        self._strategy = strategy
+        self._settings = settings
+        self._open_flags = open_flags
+        self._stopped = stopped
+        self._wall = wall
+
+    def begin(self, bundle: str, reason: str, detail: str, gateways: tuple[str, ...]) -> None:
+        """Record a running adaptation that starts from the released weights."""
+        with self._store.transaction():
+            name = f"a{self._store.counters.next('adaptation')}"
+            adaptation = Adaptation(
+                id=name,
+                bundle=bundle,
+                strategy=self._strategy.name,
+                status=RUNNING,
+                rounds=self._settings.rounds,
+                rounds_done=0,
+                attempts=0,
+                started_s=self._wall(),
+                ended_s=None,
+                reason=reason,
+                base=self._releases.current(bundle),
+                state=None,
+            )
+            self._store.adaptations.begin(adaptation)
+            facts = {"gateways": list(gateways), "strategy": self._strategy.name}
+            self._store.decisions.record("start", reason, detail, self._wall(), adaptation=name, facts=facts)
+
+    def run(self) -> None:
+        """Go on with the running adaptation until it has ended or the bridge is stopping."""
+        while (adaptation := self._store.adaptations.running()) is not None and not self._stopped(0.0):
+            try:
+                self._step(adaptation)
+            except EdgeError as error:
+                self._nobody(adaptation, self._wall(), str(error), {})
+
+    def _step(self, adaptation: Adaptation) -> None:
+        if adaptation.rounds_done >= adaptation.rounds:
+            self._release(adaptation)
+        elif adaptation.attempts >= self._settings.attempts:
+            self._end(adaptation, FAILED, "no-replies", f"round {adaptation.rounds_done + 1}: nobody answered usably")
+        elif adaptation.attempts == 0 or not self._stopped(self._settings.retry_wait_s):
+            self._round(adaptation)
+
+    def _round(self, adaptation: Adaptation) -> None:
+        started_s = self._wall()
+        flags = self._open_flags(adaptation.bundle)
+        outcome, state = self._train(adaptation, flags)
+        if self._stopped(0.0):
+            return
+        if outcome.ok:
+            self._commit(adaptation, outcome, flags, started_s, self._store.blobs.put(state))
+        else:
+            self._nobody(adaptation, started_s, "nobody answered usably", outcome.failed)
+
+    def _train(self, adaptation: Adaptation, flags: OpenFlags) -> tuple[RoundOutcome, bytes]:
+        """One round with a strategy made from what is stored, so that a resumed one is no special case."""
+        nodes = {row.id: row.node_id for row in self._registry.all()}
+        drifted = {nodes[gateway] for gateway in flags.gateways if gateway in nodes}
+        strategy = make_strategy(self._strategy, flagged=lambda _: drifted, new_cohort_id=self._new_cohort)
+        if adaptation.state is not None:
+            import_strategy(strategy, decode_state(self._store.blobs.read(adaptation.state)))
+        elif isinstance(strategy, CLMA):
+            self._place(strategy, adaptation, nodes)
+        grid = MqttGrid(self._fleet, self._grid_settings(adaptation), cancelled=lambda: self._stopped(0.0))
+        config: dict[str, Scalar] = {_ATTEMPT_KEY: adaptation.attempts + 1} if adaptation.attempts else {}
+        arrays = self._weights(adaptation, ROOT)
+        outcome = run_round(strategy, grid, arrays, adaptation.rounds_done + 1, config, self._settings.timeout_s)
+        return outcome, encode_state(export_strategy(strategy))
+
+    def _place(self, strategy: CLMA, adaptation: Adaptation, nodes: Mapping[str, int]) -> None:
+        """An adaptation begins with the membership and the weights that are released."""
+        members = self._releases.members(adaptation.bundle)
+        placed = {nodes[gateway]: cohort for gateway, cohort in members.items() if gateway in nodes}
+        strategy.place(placed, {cohort: self._weights(adaptation, cohort) for cohort in adaptation.base})
+
+    def _commit(
+        self, adaptation: Adaptation, outcome: RoundOutcome, flags: OpenFlags, started_s: float, state: str
+    ) -> None:
+        weights = {
+            cohort: self._store.blobs.put(encode_weights(tensors)) for cohort, tensors in outcome.cohort_weights.items()
+        }
+        record = self._record(adaptation, outcome, flags, started_s, weights)
+        answered = [flag.flag_id for flag in flags.current if flag.gateway in outcome.ok]
+        with self._store.transaction():
+            self._store.adaptations.commit_round(record, state)
+            self._store.flags.consume(answered, adaptation.id, outcome.server_round)
+            self._store.decisions.record(
+                "round",
+                "committed",
+                f"round {outcome.server_round} of {adaptation.rounds}: {len(outcome.ok)} of "
+                f"{len(outcome.ok) + len(outcome.failed)} gateways counted, {len(weights)} cohorts",
+                record.ended_s,
+                adaptation=adaptation.id,
+                facts={
+                    "round": outcome.server_round,
+                    "failed": outcome.failed,
+                    "regrouped": sorted(outcome.regrouped),
+                    "cohorts": outcome.assignments,
+                },
+            )
+
+    def _record(
+        self,
+        adaptation: Adaptation,
+        outcome: RoundOutcome,
+        flags: OpenFlags,
+        started_s: float,
+        weights: dict[str, str],
+    ) -> RoundRecord:
+        numbers = {name: float(value) for name, value in outcome.metrics.items() if isinstance(value, int | float)}
+        return RoundRecord(
+            adaptation=adaptation.id,
+            round=outcome.server_round,
+            attempt=adaptation.attempts + 1,
+            started_s=started_s,
+            ended_s=self._wall(),
+            replied=list(outcome.ok),
+            failed=outcome.failed,
+            drifted=sorted(flags.gateways),
+            cohorts=outcome.assignments,
+            weights=weights,
+            metrics=numbers,
+        )
+
+    def _nobody(self, adaptation: Adaptation, started_s: float, problem: str, failed: dict[str, str]) -> None:
+        """A round without a result: recorded, and tried again a stated number of times."""
+        number, attempt = adaptation.rounds_done + 1, adaptation.attempts + 1
+        record = RoundRecord(
+            adaptation=adaptation.id,
+            round=number,
+            attempt=attempt,
+            started_s=started_s,
+            ended_s=self._wall(),
+            replied=[],
+            failed=failed,
+            drifted=[],
+            cohorts={},
+            weights={},
+            metrics={},
+        )
+        detail = f"round {number}, attempt {attempt} of {self._settings.attempts}: {problem}"
+        with self._store.transaction():
+            self._store.adaptations.record_failed_round(record)
+            self._store.decisions.record(
+                "round", "no-result", detail, self._wall(), adaptation=adaptation.id, facts={"failed": failed}
+            )
+
+    def _new_cohort(self) -> str:
+        return f"c{self._store.counters.next('cohort')}"
+
+    def _grid_settings(self, adaptation: Adaptation) -> GridSettings:
+        settings = self._settings
+        return GridSettings(
+            adaptation=adaptation.id,
+            bundle=adaptation.bundle,
+            specs=tuple(self._bundles.manifest(adaptation.bundle).trainable),
+            training_graph=settings.training_graph,
+            learning_rate=settings.learning_rate,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            min_samples=settings.min_samples,
+            max_samples=settings.max_samples,
+            coding=settings.coding,
+            seed=settings.seed,
+            timeout_s=settings.timeout_s,
+        )
+
+    def _weights(self, adaptation: Adaptation, cohort: str) -> Weights:
+        return decode_weights(self._store.blobs.read(self._latest(adaptation)[cohort]))
+
+    def _latest(self, adaptation: Adaptation) -> Mapping[str, str]:
+        """Digest of each cohort's weights after the last committed round."""
+        for record in reversed(self._store.adaptations.rounds(adaptation.id)):
+            if record.weights:
+                return record.weights
+        return adaptation.base
+
+    def _release(self, adaptation: Adaptation) -> None:
+        last = [record for record in self._store.adaptations.rounds(adaptation.id) if record.weights][-1]
+        current = self._releases.current(adaptation.bundle)
+        changed = {cohort: digest for cohort, digest in last.weights.items() if current.get(cohort) != digest}
+        members = {gateway: cohort for gateway, cohort in last.cohorts.items() if cohort != ROOT}
+        if not changed and members == self._releases.members(adaptation.bundle):
+            self._end(adaptation, DONE, "nothing-changed", "weights and membership are as released")
+            return
+        weights = {cohort: self._store.blobs.read(digest) for cohort, digest in changed.items()}
+        try:
+            number = self._releases.release(
+                adaptation.bundle, members, weights, f"adaptation {adaptation.id}, {adaptation.rounds} rounds"
+            )
+        except TransientError as error:
+            _log.warning("release-postponed", adaptation=adaptation.id, problem=error.problem)
+            self._stopped(self._settings.retry_wait_s)
+            return
+        except EdgeError as error:
+            self._end(adaptation, FAILED, "release-refused", str(error))
+            return
+        self._end(adaptation, DONE, "released", f"release {number}: {len(changed)} cohorts changed")
+
+    def _end(self, adaptation: Adaptation, status: str, reason: str, detail: str) -> None:
+        now_s = self._wall()
+        with self._store.transaction():
+            self._store.adaptations.end(adaptation.id, status, reason, now_s)
+            self._store.decisions.record(f"adaptation-{status}", reason, detail, now_s, adaptation=adaptation.id)
+        _log.info("adaptation-ended", adaptation=adaptation.id, status=status, reason=reason, detail=detail)

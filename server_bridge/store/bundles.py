@@ -1,0 +1,64 @@
+"""The bundles that the bridge knows: a folder, one directory a digest."""
+
+import threading
+from pathlib import Path
+
+from edge_agent.errors import DataError
+from edge_agent.link.durable import read_file
+from edge_agent.wire.blobs import sha256_hex
+from edge_agent.wire.errors import WireError
+from edge_agent.wire.manifest import MANIFEST_CAP_BYTES, Manifest, read_manifest
+from edge_agent.wire.topics import is_digest
+from edge_agent.wire.updates import update_cap_bytes
+
+
+class BundleFolder:
+    """Manifests of installed bundles.
+
+    Args:
+        directory: holds ``<digest>/manifest.json``.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._manifests: dict[str, Manifest] = {}
+
+    def __contains__(self, digest: object) -> bool:
+        return isinstance(digest, str) and is_digest(digest) and (self._directory / digest / "manifest.json").is_file()
+
+    def path(self, digest: str) -> Path:
+        """Where a bundle is, or would be."""
+        return self._directory / digest
+
+    def digests(self) -> list[str]:
+        """Every bundle that is there."""
+        if not self._directory.is_dir():
+            return []
+        return sorted(path.name for path in self._directory.iterdir() if path.name in self)
+
+    def manifest(self, digest: str) -> Manifest:
+        """A bundle's manifest, its digest verified.
+
+        Raises:
+            DataError: the bundle is absent or altered.
+        """
+        with self._lock:
+            if digest not in self._manifests:
+                self._manifests[digest] = self._read(digest)
+            return self._manifests[digest]
+
+    def update_cap_bytes(self, digest: str) -> int:
+        """The most that an update of this bundle may take."""
+        return update_cap_bytes(self.manifest(digest).trainable)
+
+    def _read(self, digest: str) -> Manifest:
+        if digest not in self:
+            raise DataError(f"bundle {digest} is not in {self._directory}", "install it with `server-bridge init`")
+        payload = read_file(self._directory / digest / "manifest.json", cap_bytes=MANIFEST_CAP_BYTES)
+        if sha256_hex(payload) != digest:
+            raise DataError(f"bundle {digest}: manifest.json has another digest", "copy the bundle again")
+        try:
+            return read_manifest(payload)
+        except WireError as error:
+            raise DataError(f"bundle {digest}: {error}") from None
