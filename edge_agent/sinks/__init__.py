@@ -1,0 +1,1 @@
+"""Where predictions go: a file a protocol."""

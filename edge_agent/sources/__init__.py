@@ -1,0 +1,1 @@
+"""Where samples and labels come from: a file a protocol."""

@@ -1,0 +1,163 @@
+"""A recording: samples in the order of their rows, from an NPZ or a CSV file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.errors import ConfigError
+from edge_agent.samples.record import FeatureArrays
+from edge_agent.sources.csv_columns import CsvColumns, read_csv
+from edge_agent.sources.npz import read_npz
+from edge_agent.wire.manifest import TensorSpec
+
+ID_CHARS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The rows of a file, checked.
+
+    Attributes:
+        features: (n, ...) per model input, in the model's dtype.
+        labels: (n,) numbers, NaN for a row that never gets one; None: no row does.
+        delays: (n,) seconds >= 0 from sample to label, NaN: never; None: the player's default.
+        times: (n,) seconds, finite; None: the player's schedule.
+        ids: n different names; None: the row numbers.
+    """
+
+    rows: int
+    features: FeatureArrays
+    labels: NDArray[Any] | None
+    groups: list[str] | None
+    holdouts: NDArray[np.bool_] | None
+    delays: NDArray[np.float64] | None
+    times: NDArray[np.float64] | None
+    ids: list[str] | None
+
+
+def read_recording(path: Path, inputs: Sequence[TensorSpec], columns: CsvColumns | None = None) -> Recording:
+    """Read and check a recording.
+
+    Args:
+        path: ``*.npz`` with an array per model input and optionally ``label``, ``group``, ``holdout``,
+            ``delay``, ``time``, ``id``; or ``*.csv`` with a header row.
+        inputs: the model's.
+        columns: which CSV columns are what; None: the names above, every other column being a
+            feature of the only input.
+
+    Raises:
+        ConfigError: the file cannot be read or does not fit (file, key and remedy named).
+
+    Cost: the file's arrays once in memory, in the model's dtypes.
+    """
+    if path.suffix == ".npz":
+        arrays = read_npz(path, [spec.name for spec in inputs])
+    elif path.suffix == ".csv":
+        arrays = read_csv(path, inputs, columns)
+    else:
+        raise ConfigError(f"recording {path} is neither .npz nor .csv", "convert it or correct [source] path")
+    return _Checks(path, arrays).recording(inputs)
+
+
+class _Checks:
+    """Each key against its rule; a violation names the file and the key."""
+
+    def __init__(self, path: Path, arrays: dict[str, NDArray[Any]]) -> None:
+        self._path = path
+        self._arrays = arrays
+        self._rows = 0
+
+    def recording(self, inputs: Sequence[TensorSpec]) -> Recording:
+        first = inputs[0].name
+        if first not in self._arrays:
+            raise self._wrong(first, "is missing", "the model needs an array of this name")
+        self._rows = len(self._arrays[first]) if self._arrays[first].ndim else 0
+        if self._rows == 0:
+            raise self._wrong(first, "has no rows", "give at least one sample")
+        features = {spec.name: self._feature(spec) for spec in inputs}
+        return Recording(
+            rows=self._rows,
+            features=features,
+            labels=self._column("label", "biuf"),
+            groups=self._texts("group"),
+            holdouts=self._flags("holdout"),
+            delays=self._seconds("delay", may_be_nan=True),
+            times=self._seconds("time", may_be_nan=False),
+            ids=self._ids(),
+        )
+
+    def _feature(self, spec: TensorSpec) -> NDArray[Any]:
+        array = self._arrays.pop(spec.name, None)
+        if array is None:
+            raise self._wrong(spec.name, "is missing", "the model needs an array of this name")
+        if array.dtype.kind not in "biuf":
+            raise self._wrong(spec.name, f"is {array.dtype}", "give numbers")
+        wanted = spec.shape[1:]
+        fits = array.ndim == len(spec.shape) and all(
+            isinstance(size, str) or size == found for size, found in zip(wanted, array.shape[1:], strict=True)
+        )
+        if not fits or len(array) != self._rows:
+            raise self._wrong(spec.name, f"has shape {list(array.shape)}", f"give {[self._rows, *wanted]}")
+        with np.errstate(over="ignore"):
+            return np.ascontiguousarray(array, dtype=np.dtype(spec.dtype))
+
+    def _column(self, key: str, kinds: str) -> NDArray[Any] | None:
+        array = self._arrays.pop(key, None)
+        if array is None:
+            return None
+        if array.shape != (self._rows,):
+            raise self._wrong(key, f"has shape {list(array.shape)}", f"give [{self._rows}], one entry a row")
+        if array.dtype.kind not in kinds:
+            raise self._wrong(
+                key, f"is {array.dtype}", "give numbers" if "f" in kinds else "give text or whole numbers"
+            )
+        return array
+
+    def _texts(self, key: str) -> list[str] | None:
+        array = self._column(key, "USiu")
+        return None if array is None else [_text(entry) for entry in array.tolist()]
+
+    def _flags(self, key: str) -> NDArray[np.bool_] | None:
+        array = self._column(key, "biuf")
+        if array is None:
+            return None
+        if not np.isin(array, (0, 1)).all():
+            raise self._wrong(key, "has entries other than 0 and 1", "mark holdout rows with 1 (true)")
+        return array.astype(np.bool_)
+
+    def _seconds(self, key: str, *, may_be_nan: bool) -> NDArray[np.float64] | None:
+        array = self._column(key, "iuf")
+        if array is None:
+            return None
+        seconds = array.astype(np.float64)
+        allowed = np.isfinite(seconds)
+        if may_be_nan:
+            allowed = (allowed & (seconds >= 0)) | np.isnan(seconds)
+        if not allowed.all():
+            row = int(np.flatnonzero(~allowed)[0])
+            raise self._wrong(
+                key, f"is {seconds[row]} in row {row}", "give finite seconds (a delay: >= 0, or NaN: never)"
+            )
+        return seconds
+
+    def _ids(self) -> list[str] | None:
+        ids = self._texts("id")
+        if ids is None:
+            return None
+        for row, name in enumerate(ids):
+            if not 1 <= len(name) <= ID_CHARS:
+                raise self._wrong("id", f"has {len(name)} characters in row {row}", f"give 1 to {ID_CHARS}")
+        if len(set(ids)) != len(ids):
+            raise self._wrong("id", "repeats", "give every row its own id, or leave the key out")
+        return ids
+
+    def _wrong(self, key: str, problem: str, remedy: str) -> ConfigError:
+        return ConfigError(f"recording {self._path}: {key!r} {problem}", remedy)
+
+
+def _text(entry: object) -> str:
+    return entry.decode("utf-8", "replace") if isinstance(entry, bytes) else str(entry)

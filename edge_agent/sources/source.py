@@ -1,0 +1,28 @@
+"""What every source does."""
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from edge_agent.samples.record import Label, SampleBatch
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBatch:
+    """What one read gave; samples and labels are separate, and either may be missing."""
+
+    samples: SampleBatch | None = None
+    labels: list[Label] = field(default_factory=list)
+
+
+class Source(Protocol):
+    """Samples and late labels, read by one thread."""
+
+    def read(self, timeout_s: float) -> SourceBatch | None:
+        """What has come, after at most ``timeout_s``; empty if nothing has; None: nothing will come any more.
+
+        Raises:
+            TransientError: the source is broken and has to be made anew.
+        """
+
+    def close(self) -> None:
+        """Give back what the source holds; from any thread, once."""
