@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from edge_agent.model.bundle import Bundle, load_bundle
 from server_bridge.bundles.build import BuildSettings, build_bundle
@@ -80,7 +80,7 @@ def inspect(directory: Annotated[Path, typer.Argument(help="A bundle's directory
 
 def _show(bundle: Bundle) -> None:
     manifest = bundle.manifest
-    table = Table("what", "value", title=f"bundle {manifest.name}", title_justify="left")
+    table = Table("what", Column("value", overflow="fold"), title=f"bundle {manifest.name}", title_justify="left")
     table.add_row("directory", str(bundle.path))
     table.add_row("digest", bundle.digest)
     table.add_row("kind", manifest.kind + ("" if manifest.classes is None else f", {manifest.classes} classes"))

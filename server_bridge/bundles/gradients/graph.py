@@ -48,7 +48,7 @@ class GraphBuilder:
         """The name of a constant tensor."""
         key = (value.dtype.str, value.shape, value.tobytes())
         if key not in self._constants:
-            self._constants[key] = numpy_helper.from_array(np.ascontiguousarray(value), self.fresh("constant"))
+            self._constants[key] = numpy_helper.from_array(np.asarray(value, order="C"), self.fresh("constant"))
         return self._constants[key].name
 
     def scalar(self, value: float) -> str:

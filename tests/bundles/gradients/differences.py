@@ -1,0 +1,98 @@
+"""Gradients of a training graph beside central differences of the forward graph in float64."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from edge_agent.drift.losses import LossName, sample_losses
+from edge_agent.model.session import Session
+from server_bridge.bundles.checks import for_training
+from server_bridge.bundles.gradients.forward import Forward
+from server_bridge.bundles.gradients.training_graph import training_graph
+from tests.bundles.nets import initialisers
+
+Array = NDArray[Any]
+STEP = 1e-6
+ELEMENTS_MAX = 60
+"""Elements of a tensor that are checked; more are sampled."""
+
+
+def gradients_of(
+    model: onnx.ModelProto, trainable: Sequence[str], loss: LossName, x: Array, labels: Array, *, threads: int = 1
+) -> tuple[float, dict[str, Array]]:
+    """The loss and its gradients as the training graph has them: momentum's first velocity is the gradient."""
+    made = training_graph(Forward.read(for_training(model)), "y", trainable, loss, "sgd")
+    session = Session("test", made.model.SerializeToString(), {}, threads=threads)
+    given = initialisers(model)
+    feeds: dict[str, Array] = {"x": x, "label": labels, "learning_rate": np.array(0.1, dtype=np.float32)}
+    for name in trainable:
+        feeds |= {name: given[name], f"momentum.{name}": np.zeros_like(given[name])}
+    outputs = session.run(feeds)
+    return float(outputs["loss"]), {name: outputs[f"out.momentum.{name}"] for name in trainable}
+
+
+def check_gradients(
+    model: onnx.ModelProto,
+    trainable: Sequence[str],
+    loss: LossName,
+    x: Array,
+    labels: Array,
+    *,
+    tolerance: float = 1e-4,
+) -> None:
+    """Assert that loss and gradients agree with the reference evaluator's, relative to a tensor's largest."""
+    value, gradients = gradients_of(model, trainable, loss, x, labels)
+    wide = _Wide(model, loss, x, labels)
+    assert value == np.float32(value)
+    assert abs(value - wide.loss({})) <= 1e-5 * max(1.0, abs(value))
+    rng = np.random.default_rng(0)
+    for name in trainable:
+        positions = rng.permutation(gradients[name].size)[:ELEMENTS_MAX]
+        expected = np.array([wide.slope(name, int(position)) for position in positions])
+        found = gradients[name].reshape(-1)[positions]
+        largest = np.abs(expected).max()
+        assert largest > 1e-7, f"{name}: nothing to compare"
+        np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * largest, err_msg=name)
+
+
+class _Wide:
+    """The forward graph in float64."""
+
+    def __init__(self, model: onnx.ModelProto, loss: LossName, x: Array, labels: Array) -> None:
+        self._loss, self._labels = loss, labels
+        self._x = x.astype(np.float64) if x.dtype == np.float32 else x
+        wide = onnx.ModelProto()
+        wide.CopyFrom(model)
+        self._weights = {n: v.astype(np.float64) for n, v in initialisers(model).items() if v.dtype == np.float32}
+        integers = [t for t in wide.graph.initializer if t.name not in self._weights]
+        del wide.graph.initializer[:]
+        wide.graph.initializer.extend(integers)
+        for value in (*wide.graph.input, *wide.graph.output):
+            if value.type.tensor_type.elem_type == TensorProto.FLOAT:
+                value.type.tensor_type.elem_type = TensorProto.DOUBLE
+        for node in wide.graph.node:
+            for attribute in node.attribute:
+                if attribute.name == "value" and attribute.t.data_type == TensorProto.FLOAT:
+                    attribute.t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(attribute.t).astype(np.float64)))
+        for name, value in self._weights.items():
+            wide.graph.input.append(onnx.helper.make_tensor_value_info(name, TensorProto.DOUBLE, value.shape))
+        self._evaluator = ReferenceEvaluator(wide)
+
+    def loss(self, changed: dict[str, Array]) -> float:
+        outputs = self._evaluator.run(["y"], {"x": self._x, **self._weights, **changed})
+        output: Array = np.asarray(next(iter(outputs)))
+        assert output.dtype == np.float64
+        return float(sample_losses(self._loss, output, self._labels).mean())
+
+    def slope(self, name: str, position: int) -> float:
+        ends = []
+        for sign in (1, -1):
+            moved = self._weights[name].copy()
+            moved.reshape(-1)[position] += sign * STEP
+            ends.append(self.loss({name: moved}))
+        return (ends[0] - ends[1]) / (2 * STEP)
