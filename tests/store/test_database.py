@@ -52,10 +52,15 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
 
 def test_an_inner_transaction_joins_the_outer_one(tmp_path: Path) -> None:
     store = Store(store_url(tmp_path), tmp_path / "blobs")
-    with pytest.raises(RuntimeError), store.transaction():
-        store.gateways.register("gw-1", 1, 0.0)
-        store.decisions.record("test", "inner", "", 0.0)
-        raise RuntimeError
+
+    def half_done() -> None:
+        with store.transaction():
+            store.gateways.register("gw-1", 1, 0.0)
+            store.decisions.record("test", "inner", "", 0.0)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        half_done()
     assert store.gateways.registered() == []
     assert store.decisions.recent() == []
     store.close()
