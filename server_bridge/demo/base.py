@@ -1,0 +1,72 @@
+"""What both arms start from: the base bundle, fitted by its own training graph, and the streams."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from edge_agent.link.durable import make_directory
+from edge_agent.model.bundle import Bundle
+from server_bridge.bundles.build import BuildSettings, build_bundle
+from server_bridge.bundles.fit import Epoch, FitSettings, fit_bundle
+from server_bridge.demo.data import Part, make_stream, standardisation, windows_of, write_samples, write_stream
+from server_bridge.demo.net import TRAINABLE_PATTERNS, draw_net
+from server_bridge.demo.plan import GatewayPlan
+from server_bridge.demo.recordings import load_recordings
+from server_bridge.demo.streams import StreamPlan
+
+NAME = "motion"
+EPOCHS = 20
+LEARNING_RATE = 0.003
+BATCH_SIZE = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Groundwork:
+    """The files that both arms share.
+
+    Attributes:
+        streams: plans by gateway id.
+        stream_files: what each gateway replays, by its id.
+    """
+
+    bundle: Bundle
+    streams: dict[str, StreamPlan]
+    stream_files: dict[str, Path]
+
+
+def lay_groundwork(
+    directory: Path,
+    plans: tuple[GatewayPlan, ...],
+    *,
+    seed: int,
+    rate_hz: float,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> Groundwork:
+    """Fit the base on every subject's fit part; write each gateway's stream.
+
+    Raises:
+        ConfigError: the recordings are not installed.
+        DataError: they are not the known ones, or the net cannot be trained.
+        StorageError: the directory cannot be written.
+    """
+    make_directory(directory)
+    recordings, motions = load_recordings()
+    fit = windows_of(recordings, [Part.FIT])
+    fit_file, calibration_file = directory / "fit.npz", directory / "calibration.npz"
+    write_samples(fit_file, fit)
+    write_samples(calibration_file, windows_of(recordings, [Part.CALIBRATION]))
+    mean, deviation = standardisation(fit)
+    net = draw_net(mean, deviation, classes=len(motions), seed=seed)
+    build = BuildSettings(trainable=TRAINABLE_PATTERNS, loss="cross-entropy", name=NAME, label_names=motions, seed=seed)
+    build_bundle(net, calibration_file, build, directory / "untrained")
+    settings = FitSettings(EPOCHS, seed, LEARNING_RATE, BATCH_SIZE)
+    bundle = fit_bundle(
+        directory / "untrained", fit_file, calibration_file, settings, directory / "bundle", on_epoch=on_epoch
+    )
+    streams, files = {}, {}
+    for plan in plans:
+        stream = make_stream(plan, recordings, seed)
+        streams[plan.id] = StreamPlan.of(plan, stream, rate_hz)
+        files[plan.id] = directory / f"{plan.id}.npz"
+        write_stream(files[plan.id], stream, rate_hz=rate_hz, seed=seed)
+    return Groundwork(bundle, streams, files)
