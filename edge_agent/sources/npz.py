@@ -38,7 +38,7 @@ def read_npz(path: Path, input_names: Sequence[str]) -> dict[str, NDArray[Any]]:
     """
     key = "the file"
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {}
             for key in (*input_names, *COLUMN_KEYS):
                 if key in archive.files:
