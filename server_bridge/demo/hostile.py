@@ -7,12 +7,10 @@ import re
 
 from edge_agent.errors import DataError, RejectedUpdate, WireError
 from edge_agent.wire.release import decode_release_map, encode_release_map
-from server_bridge.releases.keys import FleetKeys
+from server_bridge.releases.keys import FleetKeys, OnlineKeys
 from server_bridge.releases.repository import (
     RoleVersions,
-    build_offline,
     build_online,
-    build_root,
     cohort_references,
     metadata_files,
     read_versions,
@@ -21,22 +19,27 @@ from server_bridge.releases.repository import (
 _TARGET_DIGEST = re.compile(rb'"sha256":\s*"([0-9a-f]{64})"')
 
 
-def next_map(current: bytes, keys: FleetKeys, now_s: float) -> tuple[bytes, RoleVersions]:
-    """The release map that would come after ``current``, properly signed: the same targets, the next versions.
+def next_map(current: bytes, keys: OnlineKeys, now_s: float) -> tuple[bytes, RoleVersions]:
+    """The release map that would come after ``current``: the same targets, the next versions.
+
+    Root, targets and bundles are those of ``current``: anybody may copy them.
+
+    Args:
+        keys: sign cohorts, snapshot and timestamp; properly so if they are the fleet's.
 
     Raises:
-        RejectedUpdate: ``current`` is not a map of these keys' fleet.
+        RejectedUpdate: ``current`` is no release map that its own root signed.
     """
     files = decode_release_map(current)
     versions = read_versions(files, _first_root(files))
     upcoming = versions.next_online()
     cohorts = files[metadata_files(versions)["cohorts"]]
-    online = build_online(keys.online, upcoming, cohort_references(cohorts), now_s)
+    online = build_online(keys, upcoming, cohort_references(cohorts), now_s)
     kept = {name: content for name, content in files.items() if _role(name) in ("root", "targets", "bundles")}
     return encode_release_map(kept | online), upcoming
 
 
-def flipped_map(current: bytes, keys: FleetKeys, now_s: float) -> tuple[bytes, int]:
+def flipped_map(current: bytes, keys: OnlineKeys, now_s: float) -> tuple[bytes, int]:
     """The next map, properly signed, in which then one byte of a signed target digest is flipped.
 
     Returns: the map and the cohorts version that it claims.
@@ -49,19 +52,12 @@ def flipped_map(current: bytes, keys: FleetKeys, now_s: float) -> tuple[bytes, i
 
 
 def stranger_map(current: bytes, now_s: float) -> tuple[bytes, int]:
-    """A map of the next versions and the same layout, every role signed by keys made up just now.
+    """The next map with the same layout, signed by keys made up just now.
 
     Returns: the map and the cohorts version that it claims.
     """
-    files = decode_release_map(current)
-    versions = read_versions(files, _first_root(files))
-    upcoming = versions.next_online()
-    stranger = FleetKeys.generate()
-    references = cohort_references(files[metadata_files(versions)["cohorts"]])
-    forged = build_root(stranger, upcoming.root, now_s)
-    forged |= build_offline(stranger, upcoming, {}, {}, now_s)
-    forged |= build_online(stranger.online, upcoming, references, now_s)
-    return encode_release_map(forged), upcoming.cohorts
+    payload, versions = next_map(current, FleetKeys.generate().online, now_s)
+    return payload, versions.cohorts
 
 
 def is_signed_by(payload: bytes, genuine: bytes) -> bool:

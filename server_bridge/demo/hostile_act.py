@@ -12,7 +12,7 @@ from server_bridge.demo.arm import Arm
 from server_bridge.demo.facts import BadRelease, Refusal
 from server_bridge.demo.hostile import flipped_map, is_signed_by, stranger_map
 from server_bridge.demo.observe import Look
-from server_bridge.releases.keys import FleetKeys
+from server_bridge.releases.keys import OnlineKeys
 
 FLIPPED = "Properly signed, then one byte of a signed digest flipped"
 STRANGER = "Same layout, signed by a stranger's keys"
@@ -31,7 +31,7 @@ def play(arm: Arm) -> tuple[tuple[BadRelease, ...], bool]:
     own = arm.witness.release
     if own is None:
         raise TransientError(f"{arm.title}: no release map was seen")
-    keys = FleetKeys.load(arm.folder.keys)
+    keys = OnlineKeys.load(arm.folder.keys)
     now_s = time.time()
     made = ((FLIPPED, *flipped_map(own, keys, now_s)), (STRANGER, *stranger_map(own, now_s)))
     acts = []
