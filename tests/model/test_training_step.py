@@ -1,0 +1,182 @@
+"""Training steps: exact optimisers, checked labels, no shared memory."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import helper
+
+from edge_agent.errors import DataError
+from edge_agent.model.bundle import Bundle, file_digests, write_bundle
+from edge_agent.model.training_step import TrainingStep
+from server_bridge.bundles.build import BuildSettings, build_bundle
+from tests.bundles.nets import classified, conv1d, mlp, model_of, save_npz
+
+X, LABELS = (classified(mlp(), 40)[name] for name in ("x", "label"))
+
+
+@pytest.fixture
+def line(tmp_path: Path) -> Bundle:
+    """y = w x by mean squared error."""
+    w = np.array([[0.5], [-1.0]], dtype=np.float32)
+    model = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": w}, shape=[2], output=[1])
+    x, label = line_data(64)
+    data = save_npz(tmp_path / "c.npz", x=x, label=label)
+    return build_bundle(model, data, BuildSettings(["w"], "mse"), tmp_path / "line")
+
+
+def line_data(rows: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 2)).astype(np.float32)
+    return x, (x @ np.array([2.0, 1.0]) + 0.1 * rng.normal(size=rows)).astype(np.float32)
+
+
+def slope(w: NDArray[Any], x: NDArray[Any], label: NDArray[Any]) -> NDArray[Any]:
+    gradient: NDArray[Any] = 2 * x.T @ (x @ w - label[:, None]) / len(x)
+    return gradient
+
+
+def test_sgd_is_the_heavy_ball_in_float64(line: Bundle) -> None:
+    x, label = line_data(16)
+    step = TrainingStep(line, "sgd", line.initial_weights())
+    w, velocity = line.initial_weights()["w"].astype("f8"), np.zeros((2, 1))
+    for _ in range(30):
+        loss = step.step({"x": x}, label, learning_rate=0.02)
+        assert loss == pytest.approx(float(np.square(x @ w - label[:, None]).mean()), rel=1e-5)
+        velocity = 0.9 * velocity + slope(w, x, label)
+        w -= 0.02 * velocity
+    np.testing.assert_allclose(step.weights()["w"], w, rtol=1e-5)
+
+
+def test_adam_is_the_published_one_in_float64(line: Bundle) -> None:
+    x, label = line_data(16)
+    step = TrainingStep(line, "adam", line.initial_weights())
+    w, first, second = line.initial_weights()["w"].astype("f8"), np.zeros((2, 1)), np.zeros((2, 1))
+    for t in range(1, 31):
+        step.step({"x": x}, label, learning_rate=0.01)
+        gradient = slope(w, x, label)
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        w -= 0.01 * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+    np.testing.assert_allclose(step.weights()["w"], w, rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("graph", ["sgd", "adam"])
+def test_steps_repeat_bit_for_bit_and_stay_finite(conv_bundle: Bundle, graph: str, threads: int) -> None:
+    data = classified(conv1d(), 80)
+    ends = []
+    for _ in range(2):
+        step = TrainingStep(conv_bundle, graph, conv_bundle.initial_weights(), threads=threads)
+        for number in range(40):
+            rows = np.arange(number, number + 32) % 80
+            loss = step.step({"x": data["x"][rows]}, data["label"][rows], learning_rate=0.003)
+            assert np.isfinite(loss)
+        ends.append(step.weights())
+    for name, value in ends[0].items():
+        assert np.isfinite(value).all()
+        assert value.tobytes() == ends[1][name].tobytes()
+
+
+def test_training_lowers_the_loss_with_any_batch_size(bundle: Bundle) -> None:
+    step = TrainingStep(bundle, "adam", bundle.initial_weights())
+    first = step.step({"x": X}, LABELS, learning_rate=0.01)
+    for number in range(200):
+        rows = slice(0, 1 + number % 40)
+        step.step({"x": X[rows]}, LABELS[rows], learning_rate=0.01)
+    assert step.step({"x": X}, LABELS, learning_rate=0.01) < 0.5 * first
+
+
+def test_weights_are_copies_and_complete(bundle: Bundle) -> None:
+    given = bundle.initial_weights()
+    step = TrainingStep(bundle, "sgd", given)
+    step.step({"x": X}, LABELS, learning_rate=0.1)
+    after = step.weights()
+    assert set(after) == set(given)
+    assert all(np.array_equal(given[name], value) for name, value in bundle.initial_weights().items())
+    kept = {name: value.copy() for name, value in after.items()}
+    after["b.w"] += 1
+    step.step({"x": X}, LABELS, learning_rate=0.1)
+    assert not np.array_equal(step.weights()["b.w"], after["b.w"])
+    assert not np.array_equal(step.weights()["b.w"], kept["b.w"])
+
+
+def test_tensor_that_the_graph_does_not_train_stays_as_given(bundle: Bundle, tmp_path: Path) -> None:
+    """A graph may train a part; the bundle's other trainable tensors are its constants."""
+    data = save_npz(tmp_path / "d.npz", **classified(mlp(), 80))
+    part = build_bundle(mlp(), data, BuildSettings(["b.*"], "cross-entropy"), tmp_path / "part")
+    files = {name: bundle.read(name) for name in bundle.manifest.files} | {
+        "train/head.onnx": part.read("train/sgd.onnx")
+    }
+    spec = part.training_graph("sgd").model_copy(update={"name": "head", "file": "train/head.onnx"})
+    manifest = bundle.manifest.model_copy(
+        update={"training": [*bundle.manifest.training, spec], "files": file_digests(files)}
+    )
+    both = write_bundle(tmp_path / "both", manifest, files)
+    step = TrainingStep(both, "head", both.initial_weights())
+    step.step({"x": X}, LABELS, learning_rate=0.1)
+    assert np.array_equal(step.weights()["a.w"], both.initial_weights()["a.w"])
+    assert not np.array_equal(step.weights()["b.w"], both.initial_weights()["b.w"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "problem"),
+    [
+        (3, np.array([0, 1, 3]), r"label 3 is outside 0..2"),
+        (3, np.array([0, -1, 2]), r"label -1 is outside 0..2"),
+        (3, np.array([0.0, 1.0, 2.0]), "labels are float64, whole class numbers are needed"),
+        (3, np.array([True, False, True]), "labels are bool"),
+        (3, np.array([0, 1]), r"labels have shape \[2\], \[3\] is needed"),
+        (0, np.array([], dtype=np.int64), "the batch is empty"),
+    ],
+)
+def test_unfit_labels_are_refused_and_change_nothing(
+    bundle: Bundle, rows: int, labels: NDArray[Any], problem: str
+) -> None:
+    step, other = (TrainingStep(bundle, "adam", bundle.initial_weights()) for _ in range(2))
+    step.step({"x": X}, LABELS, learning_rate=0.01)
+    with pytest.raises(DataError, match=problem):
+        step.step({"x": X[:rows]}, labels, learning_rate=0.01)
+    step.step({"x": X}, LABELS, learning_rate=0.01)
+    for _ in range(2):
+        other.step({"x": X}, LABELS, learning_rate=0.01)
+    assert all(np.array_equal(step.weights()[name], value) for name, value in other.weights().items())
+
+
+@pytest.mark.parametrize("label", [np.nan, np.inf])
+def test_target_that_is_not_finite_is_refused(line: Bundle, label: float) -> None:
+    with pytest.raises(DataError, match="a label is not finite"):
+        TrainingStep(line, "sgd", line.initial_weights()).step(
+            {"x": np.zeros((1, 2), "f4")}, np.array([label]), learning_rate=0.1
+        )
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, np.nan, np.inf])
+def test_unfit_learning_rate_is_refused(bundle: Bundle, rate: float) -> None:
+    with pytest.raises(DataError, match="learning rate"):
+        TrainingStep(bundle, "sgd", bundle.initial_weights()).step({"x": X}, LABELS, learning_rate=rate)
+
+
+def test_unfit_weights_and_unknown_graph_are_refused(bundle: Bundle) -> None:
+    weights = bundle.initial_weights()
+    with pytest.raises(DataError, match="no training graph 'lamb'"):
+        TrainingStep(bundle, "lamb", weights)
+    weights["b.b"][0] = np.nan
+    with pytest.raises(DataError, match=r"tensor 'b.b' is not finite"):
+        TrainingStep(bundle, "sgd", weights)
+
+
+def test_graph_that_is_not_as_the_manifest_says_is_refused(bundle: Bundle, tmp_path: Path) -> None:
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    graph = onnx.load_from_string(files["train/sgd.onnx"])
+    renamed = next(value for value in graph.graph.input if value.name == "learning_rate")
+    for node in graph.graph.node:
+        node.input[:] = ["rate" if name == "learning_rate" else name for name in node.input]
+    renamed.name = "rate"
+    files["train/sgd.onnx"] = graph.SerializeToString()
+    manifest = bundle.manifest.model_copy(update={"files": file_digests(files)})
+    odd = write_bundle(tmp_path / "odd", manifest, files)
+    with pytest.raises(DataError, match=r"train/sgd.onnx: input 'learning_rate' is not as the manifest says"):
+        TrainingStep(odd, "sgd", odd.initial_weights())
