@@ -98,6 +98,7 @@ class MqttFleet:
         self._wall = wall
         self._changed = threading.Condition()
         self._outcomes: dict[str, Outcome | None] = {}
+        self._late: dict[str, dict[str, str]] = {}
         self.presence = PresenceBook(store.gateways, self._on_boot, monotonic)
         self._commands = Commands(
             topics.fleet, store.commands, self.presence.boot_id, monotonic, wall, random or Random()
@@ -160,7 +161,7 @@ class MqttFleet:
         if heard is Heard.AGAIN and reply.status == "stale-boot":
             self.presence.learn_boot(reply.gateway, reply.boot_id, self._wall())
         elif heard in (Heard.LATE, Heard.DUPLICATE):
-            self._release_held(reply)
+            self._held_in_vain(reply, late=heard is Heard.LATE)
         elif heard is Heard.FINAL:
             if reply.status == "ok" and isinstance(action, Train):
                 self._pull(reply, action)
@@ -201,6 +202,7 @@ class MqttFleet:
         self._uploads.tick()
 
     def _issue(self, order: Order, timeout_s: float) -> None:
+        self._forget_late(order.gateway, order.command_id)
         duration_s = min(order.duration_s, timeout_s)
         known = self._commands.issue(order.command_id, order.gateway, order.action, duration_s)
         if known is not None:
@@ -268,11 +270,21 @@ class MqttFleet:
                 self._outcomes[outcome.command_id] = outcome
                 self._changed.notify_all()
 
-    def _release_held(self, reply: Reply) -> None:
-        """A repeated or late result: the gateway need not keep its update, unless it is being pulled."""
-        open_action = self._commands.action(reply.command_id)
-        if open_action is None and isinstance(reply.result, TrainResult):
-            self._uploads.forget(reply.gateway, reply.command_id, reply.result.update.digest)
+    def _held_in_vain(self, reply: Reply, *, late: bool) -> None:
+        """A repeated result need not be kept by its gateway; a late one may be asked for once more."""
+        if self._commands.action(reply.command_id) is not None or not isinstance(reply.result, TrainResult):
+            return
+        digest = reply.result.update.digest
+        if late:
+            self._late.setdefault(reply.gateway, {})[reply.command_id] = digest
+        else:
+            self._uploads.forget(reply.gateway, reply.command_id, digest)
+
+    def _forget_late(self, gateway: str, asked_again: str) -> None:
+        """The gateway gets another order: its late results are of no use any more."""
+        for command_id, digest in self._late.pop(gateway, {}).items():
+            if command_id != asked_again:
+                self._uploads.forget(gateway, command_id, digest)
 
     def _on_boot(self, gateway: str, boot_id: str) -> None:
         self._commands.on_boot(gateway, boot_id)

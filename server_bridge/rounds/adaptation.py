@@ -11,7 +11,6 @@ from edge_agent.wire.codec import Scalar
 from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
 from edge_agent.wire.updates import Coding
 from server_bridge.cohorts.membership import ROOT
-from server_bridge.fleet.registry import Registry
 from server_bridge.fleet.transport import FleetTransport
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.engine import RoundOutcome, run_round
@@ -60,7 +59,6 @@ class AdaptationRunner:
     Args:
         store: rounds, flags, strategy state, decisions.
         fleet: trains.
-        registry: node ids of the gateways.
         bundles: manifests.
         releases: where an adaptation begins, and ends.
         strategy: which strategy.
@@ -74,7 +72,6 @@ class AdaptationRunner:
         self,
         store: Store,
         fleet: FleetTransport,
-        registry: Registry,
         bundles: BundleFolder,
         releases: Releases,
         strategy: StrategySettings,
@@ -85,7 +82,6 @@ class AdaptationRunner:
     ) -> None:
         self._store = store
         self._fleet = fleet
-        self._registry = registry
         self._bundles = bundles
         self._releases = releases
         self._strategy = strategy
@@ -145,7 +141,7 @@ class AdaptationRunner:
 
     def _train(self, adaptation: Adaptation, flags: OpenFlags) -> tuple[RoundOutcome, bytes]:
         """One round with a strategy made from what is stored, so that a resumed one is no special case."""
-        nodes = {row.id: row.node_id for row in self._registry.all()}
+        nodes = {gateway.id: gateway.node_id for gateway in self._fleet.gateways()}
         drifted = {nodes[gateway] for gateway in flags.gateways if gateway in nodes}
         strategy = make_strategy(self._strategy, flagged=lambda _: drifted, new_cohort_id=self._new_cohort)
         if adaptation.state is not None:

@@ -94,13 +94,17 @@ class Controller:
         self._last_reason: dict[str, str] = {}
 
     def step(self) -> None:
-        """Resume what a former run left, else decide; then rest a moment."""
+        """Look, then rest a moment."""
+        self.look()
+        self._stopping.wait(LOOK_INTERVAL_S)
+
+    def look(self) -> None:
+        """Resume what a former run left, else decide."""
         self._runner.run()
         for bundle in self._watch.bundles():
             if self._stopping.is_set():
                 return
             self._decide(bundle)
-        self._stopping.wait(LOOK_INTERVAL_S)
 
     def _decide(self, bundle: str) -> None:
         flags = self._watch.open_flags(bundle)

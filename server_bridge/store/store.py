@@ -30,8 +30,8 @@ class Store:
     """
 
     def __init__(self, url: str, blobs: Path) -> None:
-        self.database = Database(url)
         self.blobs = BlobFolder(blobs)
+        self.database = Database(url)
         self.counters = Counters(self.database)
         self.gateways = GatewayTable(self.database)
         self.flags = FlagTable(self.database)

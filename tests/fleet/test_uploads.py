@@ -121,12 +121,14 @@ def test_a_repeated_final_reply_does_not_start_the_pull_anew(pull: Pull) -> None
     assert len(pull.grants()) == 1
 
 
-def test_a_late_result_is_forgotten_by_its_gateway_and_not_used(pull: Pull) -> None:
+def test_a_late_result_is_not_used_and_forgotten_with_the_next_order(pull: Pull) -> None:
     command = pull.start()
     pull.desk.fleet._commands.fail("c1", "timeout")
     pull.desk.ingest.handle([received(answer(command, manifest(pull.action, DATA)))])
     assert pull.status() == ("failed", "timeout", None)
-    assert [grant.indices for grant in pull.grants()] == [[]]
+    assert pull.grants() == []
+    pull.desk.fleet.exchange([Order("gw1", "c2", train(), 1.0)], timeout_s=0.0, cancelled=lambda: True)
+    assert [(grant.command_id, grant.indices) for grant in pull.grants()] == [("c1", [])]
 
 
 def test_the_budget_is_shared_and_a_silent_gateway_gives_way() -> None:
