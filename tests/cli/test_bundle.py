@@ -1,0 +1,57 @@
+"""``server-bridge bundle``, as typed."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+from typer.testing import CliRunner
+
+from edge_agent.errors import DataError
+from edge_agent.model.bundle import load_bundle
+from server_bridge.cli.bundle import app
+from tests.bundles.nets import classified, conv1d, save_npz
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    onnx.save(conv1d(), tmp_path / "net.onnx")
+    save_npz(tmp_path / "held_out.npz", **classified(conv1d(), 120, seed=7))
+    save_npz(tmp_path / "train.npz", **classified(conv1d(), 200, seed=6))
+    return tmp_path
+
+
+def typed(folder: Path, line: str) -> list[str]:
+    """A command line whose words that name files are paths in the folder."""
+    return [str(folder / word) if word.endswith((".npz", ".onnx", "_dir")) else word for word in line.split()]
+
+
+BUILD = "build net.onnx --data held_out.npz --trainable *.w --trainable *.b --loss cross-entropy -o first_dir"
+FIT = "fit first_dir --data train.npz --calibration held_out.npz --epochs 2 --seed 3 -o second_dir"
+
+
+def test_build_fit_and_inspect(folder: Path) -> None:
+    runner = CliRunner()
+    built = runner.invoke(app, typed(folder, BUILD))
+    assert built.exit_code == 0, built.output
+    first = load_bundle(folder / "first_dir")
+    assert first.manifest.name == "net"
+    fitted = runner.invoke(app, typed(folder, FIT))
+    assert fitted.exit_code == 0, fitted.output
+    assert "held out: loss" in fitted.output
+    second = load_bundle(folder / "second_dir")
+    assert second.digest != first.digest
+    shown = runner.invoke(app, typed(folder, "inspect second_dir"))
+    assert shown.exit_code == 0
+    assert second.digest in shown.output.replace("│", "").replace("\n", "").replace(" ", "")
+    assert "loss-rise" in shown.output
+
+
+def test_refusal_reaches_the_caller(folder: Path) -> None:
+    result = CliRunner().invoke(app, typed(folder, BUILD.replace("*.w", "nothing*")))
+    assert isinstance(result.exception, DataError)
+    assert "no float32 initialiser matches 'nothing*'" in str(result.exception)
+
+
+def test_unknown_loss_is_a_usage_error(folder: Path) -> None:
+    result = CliRunner().invoke(app, typed(folder, BUILD.replace("cross-entropy", "hinge")))
+    assert result.exit_code == 2
