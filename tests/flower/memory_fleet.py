@@ -50,7 +50,10 @@ def towards(direction: Mapping[str, NDArray[np.float32]], noise: float, seed: in
 
     def learn(base: Weights, order: Train) -> Weights:
         rng = np.random.default_rng([seed, order.round])
-        return {name: (direction[name] + noise * rng.normal(size=base[name].shape)).astype(np.float32) for name in base}
+        return {
+            name: (direction[name] + noise * rng.normal(size=base[name].shape)).astype(np.float32)
+            for name in sorted(base)
+        }
 
     return learn
 
