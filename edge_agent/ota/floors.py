@@ -63,7 +63,7 @@ class Floors:
         self.raise_map(provisioned.map_digest, roles, provisioned.created_s)
 
     def check_map(self, map_digest: str, roles: Mapping[str, Versioned]) -> None:
-        """Refuse a map that is older than, or another than, what is trusted.
+        """Refuse, by its versions alone, a map that is older than, or another than, what is trusted.
 
         Raises:
             RejectedUpdate: ``floors_lost``, ``rollback`` or ``fork``.
@@ -75,10 +75,19 @@ class Floors:
         if map_digest == self.map_digest:
             return
         for role in ROLES:
-            self._check(role, roles[role])
+            self._check_version(role, roles[role])
         trusted = self._get(_MAP)
         if trusted is not None and trusted.version == roles["timestamp"].version:
             raise RejectedUpdate("fork", f"timestamp version {trusted.version} is trusted with another map digest")
+
+    def check_files(self, roles: Mapping[str, Versioned]) -> None:
+        """Refuse a verified map with another file for a version that is trusted already.
+
+        Raises:
+            RejectedUpdate: ``fork``.
+        """
+        for role in ROLES:
+            self._check_digest(role, roles[role])
 
     def raise_map(self, map_digest: str, roles: Mapping[str, Versioned], created_s: float) -> None:
         """Raise the floors to a verified map, in one transaction."""
@@ -94,7 +103,9 @@ class Floors:
         Raises:
             RejectedUpdate: ``rollback`` or ``fork``.
         """
-        self._check(cohort_target(bundle, cohort), Versioned(version, weights))
+        name, offered = cohort_target(bundle, cohort), Versioned(version, weights)
+        self._check_version(name, offered)
+        self._check_digest(name, offered)
 
     def raise_release(self, bundle: str, cohort: str, version: int, weights: str) -> None:
         """Raise a cohort's floor before acting on its release."""
@@ -118,13 +129,16 @@ class Floors:
         rows = self._database.query("SELECT version, digest FROM floor WHERE name = ?", (name,))
         return Versioned(int(rows[0][0]), str(rows[0][1])) if rows else None
 
-    def _check(self, name: str, offered: Versioned) -> None:
+    def _check_version(self, name: str, offered: Versioned) -> None:
         floor = self._get(name)
-        if floor is None:
-            return
-        if offered.version < floor.version:
+        if floor is not None and offered.version < floor.version:
             raise RejectedUpdate("rollback", f"{name} version {offered.version} is below the trusted {floor.version}")
-        if offered.version == floor.version and floor.digest and offered.digest != floor.digest:
+
+    def _check_digest(self, name: str, offered: Versioned) -> None:
+        floor = self._get(name)
+        if floor is None or not floor.digest or offered.version != floor.version:
+            return
+        if offered.digest != floor.digest:
             raise RejectedUpdate("fork", f"{name} version {offered.version} is trusted with another digest")
 
     def _raise(self, name: str, reached: Versioned) -> None:

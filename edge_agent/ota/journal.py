@@ -3,11 +3,12 @@
 Each step and the event that reports it commit in one transaction.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edge_agent.errors import RejectedUpdate
 from edge_agent.link.database import Database
+from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.ota.slot import Slot
 from edge_agent.ota.transitions import OtaEvent, OtaState, next_state
 from edge_agent.wire.codec import Name, WireModel, decode, encode
@@ -44,15 +45,15 @@ class OtaJournal:
     """The state machine's memory in the agent's database.
 
     Args:
-        report: puts an event into the outbox; joins the transaction that it is called in.
+        outbox: in the same database.
 
     Raises:
         StorageError: the tables cannot be made or read.
     """
 
-    def __init__(self, database: Database, report: Callable[[EventBody], None]) -> None:
+    def __init__(self, database: Database, outbox: Outbox) -> None:
         self._database = database
-        self._report = report
+        self._outbox = outbox
         database.define("ota", _TABLES)
         self._progress = self._read()
 
@@ -131,8 +132,7 @@ class OtaJournal:
 
     def report(self, body: EventBody) -> None:
         """Report something that changes no state."""
-        with self._database.transaction():
-            self._report(body)
+        self._outbox.put(body, Priority.LIFECYCLE)
 
     def keep_command_keys(self, keys: Mapping[str, CommandKey]) -> None:
         """Remember the command keys of the last verified ``fleet.json``."""
@@ -196,7 +196,7 @@ class OtaJournal:
 
     def _tell(self, step: str, about: Progress, *, reason: str | None = None, detail: str = "") -> None:
         slot = about.slot
-        self._report(
+        self.report(
             UpdateLifecycleEvent(
                 step=step,
                 reason=reason,

@@ -77,7 +77,9 @@ class TrustedReleases:
             raise RejectedUpdate("malformed", str(error)) from None
         self._floors.check_map(digest, claims)
         reference_time_s = max(self._clock(), self._floors.time_floor_s)
-        return self._verify(digest, payload, files, claims, reference_time_s)
+        verified = self._verify(digest, payload, files, claims, reference_time_s)
+        self._floors.check_files(claims)
+        return verified
 
     def accept(self, verified: VerifiedMap) -> None:
         """Raise the floors to a verified map, then keep its bytes.

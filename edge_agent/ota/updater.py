@@ -11,6 +11,7 @@ import structlog
 
 from edge_agent.errors import RejectedUpdate, StorageError
 from edge_agent.link.database import Database
+from edge_agent.link.outbox import Outbox
 from edge_agent.ota.activation import Activation
 from edge_agent.ota.command_keys import verify_signature
 from edge_agent.ota.fetching import BlobFetcher, BlobSource, Superseded, backoff_s
@@ -27,7 +28,6 @@ from edge_agent.ota.weights_store import WeightsStore
 from edge_agent.serving.server import ModelServer
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.errors import WireError
-from edge_agent.wire.messages.event import EventBody
 from edge_agent.wire.messages.state import ClockTrust, TrustedVersions
 from edge_agent.wire.release import (
     FLEET_TARGET,
@@ -51,6 +51,7 @@ class Parts:
     """What the updater works with; the runtime builds and owns them."""
 
     database: Database
+    outbox: Outbox
     floors: Floors
     trusted: TrustedReleases
     store: WeightsStore
@@ -62,7 +63,6 @@ class Updater:
     """Verifies maps, fetches and activates what they mean for this gateway.
 
     Args:
-        report: puts an event into the outbox with lifecycle priority; joins the caller's transaction.
         forget: removes a blob from the downloads' store.
         on_activated: called on the updater's thread when another model serves; idempotent.
 
@@ -76,7 +76,6 @@ class Updater:
         fleet: str,
         parts: Parts,
         *,
-        report: Callable[[EventBody], None],
         forget: Callable[[str], None],
         on_activated: Callable[[Slot], None],
         started: Startup,
@@ -90,7 +89,7 @@ class Updater:
         self._fallbacks = deque(started.fallbacks)
         self._rng = rng or random.Random()
         self._inbox = MapInbox()
-        self._journal = OtaJournal(parts.database, report)
+        self._journal = OtaJournal(parts.database, parts.outbox)
         self._keys = self._journal.command_keys()
         fetcher = BlobFetcher(parts.downloads, self._inbox, self._journal.report, self._rng)
         self._staging = Staging(parts.store, fetcher, forget)
@@ -168,7 +167,7 @@ class Updater:
             self._fallbacks.popleft()
         self._trusted.recover_floors()
         stored = self._trusted.stored()
-        if self._todo is None and stored is not None and not self._is_done(sha256_hex(stored)):
+        if self._todo is None and stored is not None and self._is_unfinished(sha256_hex(stored)):
             self._inbox.put(stored)
 
     def _run(self) -> None:
@@ -300,6 +299,9 @@ class Updater:
 
     def _is_done(self, digest: str) -> bool:
         return self._journal.is_settled(digest) and self._floors.map_digest == digest
+
+    def _is_unfinished(self, digest: str) -> bool:
+        return self._floors.map_digest == digest and not self._journal.is_settled(digest)
 
     def _due_recheck(self) -> bytes | None:
         if self._recheck is None or time.monotonic() < self._recheck[0]:
