@@ -104,7 +104,7 @@ class TrainingSupervisor:
         write_file(folder / JOB_FILE, encode(job))
         process = _spawn(folder)
         self._running = _Running(job, process, folder, self._monotonic_s() + job.duration_s)
-        _log.info("training.started", command_id=job.command_id, kind=job.kind, pid=process.pid)
+        _log.info("training_started", command_id=job.command_id, kind=job.kind, pid=process.pid)
 
     def poll(self) -> TrainingOutcome | None:
         """The outcome, once, when the job has ended; the worker is killed at its duration."""
@@ -123,7 +123,7 @@ class TrainingSupervisor:
         running, self._running = self._running, None
         if running is not None:
             _end(running.process)
-            _log.info("training.stopped", command_id=running.job.command_id)
+            _log.info("training_stopped", command_id=running.job.command_id)
 
     def finished(self, command_id: str) -> TrainingOutcome | None:
         """The outcome of an earlier job whose result is still on disk, also from before a restart.
@@ -169,7 +169,7 @@ class TrainingSupervisor:
             reason, detail, outcome = "crashed", str(error), None
         if outcome is None:
             outcome = TrainingOutcome(command_id, ok=False, reason=reason, detail=detail)
-        _log.info("training.ended", command_id=command_id, ok=outcome.ok, reason=outcome.reason)
+        _log.info("training_ended", command_id=command_id, ok=outcome.ok, reason=outcome.reason)
         return outcome
 
     def _job_folder(self, command_id: str) -> Path:
@@ -205,7 +205,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(timeout=KILL_WAIT_S)
     except subprocess.TimeoutExpired:
-        _log.error("training.unkillable", pid=process.pid)
+        _log.error("worker_unkillable", pid=process.pid)
 
 
 def _death(running: _Running) -> str:

@@ -1,6 +1,6 @@
 """JSON messages: size cap first, then parse, then check; unknown fields are ignored."""
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -48,6 +48,9 @@ Count = Annotated[int, Field(ge=0, le=INTEGER_MAX)]
 Positive = Annotated[int, Field(ge=1, le=INTEGER_MAX)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Scalar = bool | Integer | Finite | Annotated[str, StringConstraints(max_length=1000)]
+SchemaVersion = Annotated[
+    int, Field(ge=1, le=1), WithJsonSchema({"type": "integer", "const": 1})
+]  # a Literal takes true
 SequenceRange = Annotated[tuple[Count, Count], AfterValidator(_ordered)]
 
 
@@ -70,7 +73,7 @@ class WireModel(BaseModel):
 class Message(WireModel):
     """A message with its schema version, which must be there on receipt."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: SchemaVersion = Field(default=1, alias="schema")
 
 
 M = TypeVar("M", bound=WireModel)

@@ -13,6 +13,7 @@ from edge_agent.wire.codec import (
     Message,
     Name,
     Scalar,
+    SchemaVersion,
     Table,
     Text,
     WireModel,
@@ -82,7 +83,7 @@ class TrainingGraphSpec(WireModel):
 class MonitorSpec(WireModel):
     """A calibrated drift monitor."""
 
-    schema_version: Literal[1] = Field(default=1, alias="schema")
+    schema_version: SchemaVersion = Field(default=1, alias="schema")
     parameters: Annotated[Table[Name, Scalar], Field(max_length=64)]
     batch_size: Annotated[int, Field(ge=1, le=100_000)]
     false_alarm_rate: Annotated[float, Field(ge=0, le=1)]

@@ -76,7 +76,8 @@ def _quantise(tensor: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np
     rows = padded.reshape(blocks, INT8_BLOCK)
     scale = (np.abs(rows).max(axis=1) / np.float32(127)).astype(np.float32)
     safe = np.where(scale > 0, scale, np.float32(1))
-    codes = np.rint(rows / safe[:, None]).clip(-127, 127).astype(np.int8)
+    with np.errstate(invalid="ignore"):  # a scale that is not finite tells the reader
+        codes = np.rint(rows / safe[:, None]).clip(-127, 127).astype(np.int8)
     return codes.reshape(-1)[: flat.size].reshape(tensor.shape), scale
 
 

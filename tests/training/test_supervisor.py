@@ -173,7 +173,7 @@ def test_the_worker_dies_with_its_agent(bundle: Bundle, samples_db: Path, tmp_pa
     (tmp_path / "job.json").write_text(job.model_dump_json())
     agent = subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path)], stdout=subprocess.PIPE)
     assert agent.stdout is not None
-    assert b"training.started" in agent.stdout.readline()
+    assert b"training_started" in agent.stdout.readline()
     worker = worker_pids(agent.pid)[0]
     time.sleep(1.0)
     assert alive(worker)
