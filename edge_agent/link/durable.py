@@ -69,7 +69,7 @@ def write_file(path: Path, data: bytes, *, mode: int = _SHARED_MODE, files: File
         StorageError: the disk refused; the old content is untouched.
     """
     temporary = temporary_beside(path)
-    with _as_storage_error("write", path):
+    with storage_errors("write", path):
         try:
             _write_new(temporary, data, mode, files)
             files.rename(temporary, path)
@@ -97,7 +97,7 @@ def write_directory(path: Path, contents: Mapping[str, bytes], *, files: FileOpe
         StorageError: the disk refused, or ``path`` is there and not empty.
     """
     temporary = temporary_beside(path)
-    with _as_storage_error("write directory", path):
+    with storage_errors("write directory", path):
         try:
             _fill_directory(temporary, contents, files)
             files.rename(temporary, path)
@@ -113,7 +113,7 @@ def read_file(path: Path, *, cap_bytes: int | None = None) -> bytes:
     Raises:
         StorageError: absent, unreadable, or over ``cap_bytes``.
     """
-    with _as_storage_error("read", path):
+    with storage_errors("read", path):
         if cap_bytes is not None and path.stat().st_size > cap_bytes:
             raise StorageError(f"{path} is over {cap_bytes} bytes")
         return path.read_bytes()
@@ -139,7 +139,7 @@ def make_directory(path: Path, *, files: FileOperations = DISK) -> None:
     Raises:
         StorageError: the disk refused, or a file is in the way.
     """
-    with _as_storage_error("make directory", path):
+    with storage_errors("make directory", path):
         if path.is_dir():
             return
         if not path.parent.is_dir():
@@ -154,7 +154,7 @@ def remove_file(path: Path, *, files: FileOperations = DISK) -> bool:
     Raises:
         StorageError: the disk refused.
     """
-    with _as_storage_error("remove", path):
+    with storage_errors("remove", path):
         try:
             files.unlink(path)
         except FileNotFoundError:
@@ -169,7 +169,7 @@ def remove_directory(path: Path, *, files: FileOperations = DISK) -> bool:
     Raises:
         StorageError: the disk refused.
     """
-    with _as_storage_error("remove directory", path):
+    with storage_errors("remove directory", path):
         if not path.is_dir():
             return False
         doomed = temporary_beside(path)
@@ -185,7 +185,7 @@ def sweep_temporaries(directory: Path) -> int:
     Raises:
         StorageError: the disk refused.
     """
-    with _as_storage_error("sweep", directory):
+    with storage_errors("sweep", directory):
         leftovers = [entry for entry in directory.iterdir() if _is_temporary(entry)]
         for entry in leftovers:
             if entry.is_dir() and not entry.is_symlink():
@@ -235,7 +235,8 @@ def _inside(name: str) -> PurePosixPath:
 
 
 @contextmanager
-def _as_storage_error(what: str, path: Path) -> Iterator[None]:
+def storage_errors(what: str, path: Path) -> Iterator[None]:
+    """Translate what the operating system says about ``path``."""
     try:
         yield
     except OSError as error:

@@ -13,13 +13,13 @@ class PowerCut(BaseException):
 
 
 class FailingDisk(durable.FileOperations):
-    """The k-th step fails; ``fault`` says how. Files never synced are lost at a power cut."""
+    """The k-th step fails; ``fault`` says how. At a power cut a file goes back to what was last synced of it."""
 
     def __init__(self, fails_at: int, fault: type[BaseException]) -> None:
         self.steps = 0
         self._fails_at = fails_at
         self._fault = fault
-        self._unsynced: dict[int, Path] = {}
+        self._synced: dict[int, bytes] = {}
 
     def _step(self) -> None:
         self.steps += 1
@@ -29,10 +29,19 @@ class FailingDisk(durable.FileOperations):
     def create(self, path: Path, mode: int) -> int:
         self._step()
         descriptor = super().create(path, mode)
-        self._unsynced[os.fstat(descriptor).st_ino] = path
+        self._synced[os.fstat(descriptor).st_ino] = b""
+        return descriptor
+
+    def open_part(self, path: Path) -> int:
+        self._step()
+        fresh = not path.exists()
+        descriptor = super().open_part(path)
+        if fresh:
+            self._synced[os.fstat(descriptor).st_ino] = b""
         return descriptor
 
     def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
+        self._synced.setdefault(os.fstat(descriptor).st_ino, Path(f"/proc/self/fd/{descriptor}").read_bytes())
         super().write_at(descriptor, data[: len(data) // 2], offset)
         self._step()
         super().write_at(descriptor, data, offset)
@@ -40,7 +49,7 @@ class FailingDisk(durable.FileOperations):
     def sync(self, descriptor: int) -> None:
         self._step()
         super().sync(descriptor)
-        self._unsynced.pop(os.fstat(descriptor).st_ino)
+        self._synced[os.fstat(descriptor).st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
 
     def rename(self, source: Path, target: Path) -> None:
         self._step()
@@ -61,8 +70,8 @@ class FailingDisk(durable.FileOperations):
     def lose_unsynced(self, root: Path) -> None:
         """What a power cut may do: bytes never synced come back as nothing."""
         for entry in root.rglob("*"):
-            if entry.is_file() and entry.stat().st_ino in self._unsynced:
-                entry.write_bytes(b"")
+            if entry.is_file() and entry.stat().st_ino in self._synced:
+                entry.write_bytes(self._synced[entry.stat().st_ino])
 
 
 def _count(action: Callable[[durable.FileOperations], object]) -> int:

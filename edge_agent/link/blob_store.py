@@ -1,0 +1,134 @@
+"""Blobs by their digest in a folder, and those still being fetched."""
+
+import hashlib
+from pathlib import Path
+
+from edge_agent.errors import StorageError
+from edge_agent.link.durable import (
+    DISK,
+    FileOperations,
+    make_directory,
+    read_file,
+    remove_file,
+    sweep_temporaries,
+    write_file,
+)
+from edge_agent.link.part_file import PartFile
+from edge_agent.wire.blobs import BlobReference, ChunkList, sha256_hex
+from edge_agent.wire.topics import is_digest
+
+PARTS_KEPT = 4
+_HASH_BLOCK_BYTES = 1024 * 1024
+
+
+class BlobStore:
+    """Whole blobs, written once and fsynced; parts in a folder beside them.
+
+    Args:
+        directory: made if absent; what a crash left half-written is removed.
+
+    Raises:
+        StorageError: the folder cannot be made or read.
+    """
+
+    def __init__(self, directory: Path, *, files: FileOperations = DISK) -> None:
+        self._directory = directory
+        self._parts = directory / "parts"
+        self._files = files
+        make_directory(self._parts)
+        sweep_temporaries(directory)
+        sweep_temporaries(self._parts)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all whole blobs."""
+        return sum(path.stat().st_size for path in self._directory.iterdir() if is_digest(path.name))
+
+    def path(self, digest: str) -> Path | None:
+        """Where a whole blob is, if it is held."""
+        path = self._file(digest)
+        return path if path.is_file() else None
+
+    def put(self, data: bytes) -> str:
+        """Hold ``data``; returns its digest. Putting the same bytes again is free."""
+        digest = sha256_hex(data)
+        path = self._file(digest)
+        if not path.is_file():
+            write_file(path, data, files=self._files)
+        return digest
+
+    def read(self, digest: str) -> bytes:
+        """The bytes of a blob, verified.
+
+        Raises:
+            StorageError: absent, or the disk changed them; then the blob is removed, to be fetched again.
+        """
+        data = read_file(self._file(digest))
+        if sha256_hex(data) != digest:
+            self.remove(digest)
+            raise StorageError(f"blob {digest} was damaged on disk and has been removed", "it is fetched again")
+        return data
+
+    def remove(self, digest: str) -> bool:
+        """Forget a blob and its part; returns whether the whole blob was held."""
+        if (self._parts / digest).exists():
+            self._part(digest).discard()
+        return remove_file(self._file(digest))
+
+    def digests(self) -> list[str]:
+        """All whole blobs."""
+        return sorted(path.name for path in self._directory.iterdir() if is_digest(path.name))
+
+    def known_chunk_list(self, reference: BlobReference) -> tuple[ChunkList, bytes] | None:
+        """The chunk list that an interrupted fetch left and its bytes, if still good."""
+        return self._part(reference.digest).saved_list(reference)
+
+    def begin(self, reference: BlobReference, chunk_list: ChunkList, encoded_list: bytes) -> PartFile:
+        """Begin or resume a fetch; the oldest other parts beyond a few are removed.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        self._remove_old_parts(reference.digest)
+        part = self._part(reference.digest)
+        part.open(chunk_list, encoded_list)
+        return part
+
+    def finish(self, part: PartFile) -> Path | None:
+        """Turn a complete part into a blob; ``None``, and the part is gone, if its digest is not the blob's.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        part.sync()
+        if _file_digest(part.data_path) != part.digest:
+            part.discard()
+            return None
+        target = self._file(part.digest)
+        part.move_to(target)
+        return target
+
+    def _part(self, digest: str) -> PartFile:
+        return PartFile(self._parts, digest, files=self._files)
+
+    def _remove_old_parts(self, wanted: str) -> None:
+        others = [path for path in self._parts.iterdir() if is_digest(path.name) and path.name != wanted]
+        others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in others[PARTS_KEPT - 1 :]:
+            self._part(path.name).discard()
+
+    def _file(self, digest: str) -> Path:
+        if not is_digest(digest):
+            raise StorageError(f"{digest!r} is no SHA-256")
+        return self._directory / digest
+
+
+def _file_digest(path: Path) -> str:
+    hasher = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_HASH_BLOCK_BYTES):
+                hasher.update(block)
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror}") from error
+    return hasher.hexdigest()
