@@ -81,7 +81,11 @@ class BrokerSection(Section):
 
 
 class ReplaySourceSection(Section):
-    """Recorded data, played at a rate."""
+    """Recorded data, played at a rate.
+
+    ``features`` (input to columns) and ``columns`` (``label``, ``id`` ... to column) are for CSV files
+    whose header does not already say it.
+    """
 
     kind: Literal["replay"]
     path: Path
@@ -90,6 +94,8 @@ class ReplaySourceSection(Section):
     loop_from_row: Annotated[int, Field(ge=0)] = 0
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
     delay_s: Annotated[float, Field(ge=0)] = 0.0
+    features: dict[str, list[str]] = {}
+    columns: dict[Literal["label", "group", "holdout", "delay", "time", "id"], str] = {}
 
 
 class MqttSourceSection(BrokerSection):

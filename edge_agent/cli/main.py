@@ -26,7 +26,11 @@ class Exit(IntEnum):
 
 
 app = typer.Typer(
-    name="edge-agent", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=edge_agent.__doc__
+    name="edge-agent",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=edge_agent.__doc__,
 )
 SettingsOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file, agent.toml.")]
 

@@ -28,7 +28,9 @@ def show(settings: AgentSettings, *, as_json: bool) -> bool:
     if as_json:
         typer.echo(json.dumps({"running": running, **stored}))
         return running
-    typer.echo(f"running: {_yes(running)}, status {max(0.0, time.time() - float(stored.get('written_s', 0))):.0f} s old")
+    typer.echo(
+        f"running: {_yes(running)}, status {max(0.0, time.time() - float(stored.get('written_s', 0))):.0f} s old"
+    )
     for name, value in stored.items():
         if name != "written_s":
             typer.echo(f"{name}: {value}")

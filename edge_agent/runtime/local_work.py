@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from edge_agent.errors import DataError, StorageError, TransientError
+from edge_agent.link.blob_store import BlobStore
 from edge_agent.link.download import Downloader
 from edge_agent.link.durable import read_file
 from edge_agent.link.outbox import Outbox, Priority
@@ -64,6 +65,7 @@ class LocalWork:
     """Carries out the long orders on the orders thread.
 
     Args:
+        blobs: where the downloader puts base weights; those of earlier orders are removed.
         serving: what serves now.
         samples_db: the sample store's file, which the worker reads by itself.
     """
@@ -72,6 +74,7 @@ class LocalWork:
         self,
         supervisor: TrainingSupervisor,
         downloader: Downloader,
+        blobs: BlobStore,
         uploader: Uploader,
         outbox: Outbox,
         *,
@@ -81,6 +84,7 @@ class LocalWork:
     ) -> None:
         self._supervisor = supervisor
         self._downloader = downloader
+        self._blobs = blobs
         self._uploader = uploader
         self._outbox = outbox
         self._limits = limits
@@ -187,11 +191,20 @@ class LocalWork:
                 raise OrderFailed("superseded", "a newer order came")
             timeout_s = min(self._remaining(deadline_s), FETCH_TRY_S)
             try:
-                return self._downloader.fetch(reference, timeout_s=timeout_s, cancelled=ended)
+                path = self._downloader.fetch(reference, timeout_s=timeout_s, cancelled=ended)
             except TransientError as error:
                 _log.info("base_weights_silent", digest=reference.digest, problem=str(error))
                 self._outbox.put(BlobMissingEvent(blob=reference), Priority.LIFECYCLE)
                 time.sleep(min(1.0, self._remaining(deadline_s)))
+            else:
+                self._forget_all_but(reference)
+                return path
+
+    def _forget_all_but(self, reference: BlobReference) -> None:
+        """One round's weights at a time: the bridge has those of earlier rounds."""
+        for digest in self._blobs.digests():
+            if digest != reference.digest:
+                self._blobs.remove(digest)
 
     def _run(self, job: TrainingJob | EvaluationJob, ended: Callable[[], bool]) -> TrainingOutcome:
         try:

@@ -13,7 +13,8 @@ from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseParams, LossRiseSta
 from edge_agent.drift.losses import sample_losses
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
-from edge_agent.samples.store import LabelledRow, SampleStore
+from edge_agent.samples.record import LabelledRow
+from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import Prepared
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.manifest import Manifest

@@ -1,0 +1,99 @@
+"""The link's inbox: each event goes to the part that owns it."""
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from edge_agent.link.events import Connected, Disconnected, Published, Received, SessionEvent
+from edge_agent.wire.codec import decode
+from edge_agent.wire.errors import WireError
+from edge_agent.wire.messages import ACK_CAP_BYTES, BRIDGE_CAP_BYTES, Ack, BridgePresence
+from edge_agent.wire.topics import TopicKind, parse_topic
+
+GET_TIMEOUT_S = 0.25
+INBOX_EVENTS = 2000
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Receivers:
+    """Who takes what; none of them blocks for long or raises for content."""
+
+    connected: Callable[[int], None]
+    disconnected: Callable[[Disconnected], None]
+    published: Callable[[Published], None]
+    command: Callable[[bytes, bool], None]
+    ack: Callable[[Ack], None]
+    release: Callable[[bytes], None]
+    bridge: Callable[[BridgePresence], None]
+
+
+class Inbox:
+    """One thread that reads the session's events and passes them on; malformed ones are counted."""
+
+    def __init__(self, fleet: str, events: "queue.Queue[SessionEvent]", receivers: Receivers) -> None:
+        self._fleet = fleet
+        self._events = events
+        self._receivers = receivers
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
+        self.failure: BaseException | None = None
+        self.malformed: dict[str, int] = {}
+
+    def start(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Stop after the event under way."""
+        self._stopping.set()
+        self._thread.join(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """Whether events are read."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    event = self._events.get(timeout=GET_TIMEOUT_S)
+                except queue.Empty:
+                    continue
+                self._pass_on(event)
+        except Exception as error:
+            self.failure = error
+            _log.exception("inbox_failed")
+
+    def _pass_on(self, event: SessionEvent) -> None:
+        if isinstance(event, Received):
+            try:
+                self._receive(event)
+            except WireError as error:
+                self.malformed[error.what] = self.malformed.get(error.what, 0) + 1
+                _log.warning("message_dropped", topic=event.topic[:200], problem=str(error)[:300])
+        elif isinstance(event, Connected):
+            self._receivers.connected(event.connection)
+        elif isinstance(event, Disconnected):
+            self._receivers.disconnected(event)
+        else:
+            self._receivers.published(event)
+
+    def _receive(self, message: Received) -> None:
+        topic = parse_topic(message.topic)
+        if topic.fleet != self._fleet:
+            raise WireError("topic", f"fleet {topic.fleet!r} is not ours")
+        if topic.kind is TopicKind.COMMAND:
+            self._receivers.command(message.payload, message.retain)
+        elif topic.kind is TopicKind.ACK:
+            self._receivers.ack(decode(Ack, message.payload, cap_bytes=ACK_CAP_BYTES))
+        elif topic.kind is TopicKind.RELEASE:
+            self._receivers.release(message.payload)
+        elif topic.kind is TopicKind.BRIDGE:
+            self._receivers.bridge(decode(BridgePresence, message.payload, cap_bytes=BRIDGE_CAP_BYTES))
+        else:
+            raise WireError("topic", f"{topic.kind} is not for a gateway")

@@ -1,0 +1,132 @@
+"""The disk's side of serving: join labels, keep samples, judge drift, count holdout accuracy."""
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+import structlog
+
+from edge_agent.errors import DataError, StorageError
+from edge_agent.link.database import Database
+from edge_agent.link.outbox import Outbox, Priority
+from edge_agent.runtime.pipeline import Recordable
+from edge_agent.runtime.watch import DriftWatch
+from edge_agent.samples.holdout import HoldoutCounts
+from edge_agent.samples.record import LabelledRow
+from edge_agent.samples.store import SampleStore
+from edge_agent.serving.server import ModelServer
+
+GET_TIMEOUT_S = 0.25
+CATCH_UP_ROWS = 5000
+STORAGE_PAUSE_S = 1.0
+_log = structlog.get_logger(__name__)
+
+
+class Recorder:
+    """One thread that writes what the pipeline served.
+
+    Labels joined, samples kept and holdout counts are one transaction of the sample database;
+    the monitor's state and its flag are one transaction of the agent's. When the disk refuses,
+    the batch is counted as lost and serving goes on.
+
+    Args:
+        samples_db: the store's and the counts' database.
+        flagged: called after a flag was raised.
+        counts_interval_s: how often holdout counts are put into the outbox.
+    """
+
+    def __init__(
+        self,
+        recordables: "queue.Queue[Recordable]",
+        server: ModelServer,
+        samples_db: Database,
+        store: SampleStore,
+        counts: HoldoutCounts,
+        watch: DriftWatch,
+        outbox: Outbox,
+        *,
+        flagged: Callable[[], None],
+        counts_interval_s: float,
+    ) -> None:
+        self._recordables = recordables
+        self._server = server
+        self._samples_db = samples_db
+        self._store = store
+        self._counts = counts
+        self._watch = watch
+        self._outbox = outbox
+        self._flagged = flagged
+        self._counts_interval_s = counts_interval_s
+        self._counts_due_s = time.monotonic() + counts_interval_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self.failure: BaseException | None = None
+        self.lost_batches = 0
+
+    def start(self) -> None:
+        """Take up the labelled stream where the monitor's last commit stood, then record."""
+        self._store.resume_after(self._watch.cursor)
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Write what waits, report the last counts, and stop."""
+        self._stopping.set()
+        self._thread.join(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """Whether samples are recorded."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._judge(self._store.labelled_since(self._watch.cursor, CATCH_UP_ROWS))
+            while not (self._stopping.is_set() and self._recordables.empty()):
+                try:
+                    item = self._recordables.get(timeout=GET_TIMEOUT_S)
+                except queue.Empty:
+                    item = None
+                self._guarded(item)
+            self._report_counts()
+        except Exception as error:
+            self.failure = error
+            _log.exception("recorder_failed")
+
+    def _guarded(self, item: Recordable | None) -> None:
+        """A full or failing disk costs the batch, never the thread."""
+        try:
+            if item is not None:
+                self._judge(self._record(item))
+            if time.monotonic() >= self._counts_due_s:
+                self._report_counts()
+        except StorageError as error:
+            self.lost_batches += 1
+            _log.error("batch_not_recorded", problem=str(error), lost=self.lost_batches)
+            self._stopping.wait(STORAGE_PAUSE_S)
+        except DataError as error:
+            self.lost_batches += 1
+            _log.warning("batch_refused", problem=str(error))
+
+    def _record(self, item: Recordable) -> list[LabelledRow]:
+        now_s = time.time()
+        rows: list[LabelledRow] = []
+        with self._samples_db.transaction():
+            if item.batch is not None and item.served is not None:
+                rows += self._store.add(item.batch, item.served, now_s)
+            if item.labels:
+                rows += self._store.label(item.labels, now_s)
+            self._counts.add(rows)
+        return rows
+
+    def _judge(self, rows: list[LabelledRow]) -> None:
+        if self._watch.consume(rows, self._server.active):
+            self._flagged()
+
+    def _report_counts(self) -> None:
+        self._counts_due_s = time.monotonic() + self._counts_interval_s
+        events = self._counts.dirty()
+        for event in events:
+            self._outbox.put(event, Priority.TELEMETRY)
+        if events:
+            self._counts.mark_sent(events)

@@ -1,0 +1,106 @@
+"""What the agent says of itself: the retained state message and the status file."""
+
+import resource
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from edge_agent.errors import StorageError, TransientError
+from edge_agent.link.durable import write_json
+from edge_agent.link.session import MqttSession
+from edge_agent.wire.codec import encode
+from edge_agent.wire.messages import State
+
+STATUS_INTERVAL_S = 10.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The state as of now, and counters for the operator on this machine."""
+
+    state: State
+    counters: dict[str, int | float | str]
+
+
+class Reporter:
+    """One thread that publishes the state each interval and whenever something changed.
+
+    Args:
+        read: the state as of now.
+        status_file: rewritten at most every 10 s.
+    """
+
+    def __init__(
+        self, session: MqttSession, topic: str, status_file: Path, *, read: Callable[[], Reading], interval_s: float
+    ) -> None:
+        self._session = session
+        self._topic = topic
+        self._status_file = status_file
+        self._read = read
+        self._interval_s = interval_s
+        self._status_due_s = 0.0
+        self._wanted = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        """Begin to report."""
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Report once more and stop."""
+        self._stopping.set()
+        self._wanted.set()
+        self._thread.join(timeout_s)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the state is reported."""
+        return self._thread.is_alive()
+
+    def soon(self) -> None:
+        """Something changed: report now."""
+        self._wanted.set()
+
+    def set_interval(self, interval_s: float) -> None:
+        """Report this often from now on."""
+        self._interval_s = interval_s
+        self._wanted.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._wanted.wait(self._interval_s)
+                self._wanted.clear()
+                self._report()
+            self._status_due_s = 0.0
+            self._report()
+        except Exception as error:
+            self.failure = error
+            _log.exception("reporter_failed")
+
+    def _report(self) -> None:
+        reading = self._read()
+        if self._session.connected:
+            try:
+                self._session.publish(self._topic, encode(reading.state), retain=True)
+            except TransientError as error:
+                _log.info("state_not_sent", problem=str(error))
+        if time.monotonic() >= self._status_due_s:
+            self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
+            try:
+                status = {**reading.state.model_dump(by_alias=True), **reading.counters, "written_s": time.time()}
+                write_json(self._status_file, status)
+            except StorageError as error:
+                _log.error("status_not_written", problem=str(error))
+
+
+def peak_rss_bytes() -> int:
+    """The most memory this process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
