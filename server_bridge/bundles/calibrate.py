@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ BATCH_SIZE_DEFAULT = 32
 """Labelled samples a monitor batch."""
 _INFERENCE_BATCH = 256
 
+_FREE_BATCH = "export the model with a free batch size; a Reshape to a fixed one is the usual cause"
+
 Outputs = Callable[[dict[str, NDArray[Any]]], NDArray[Any]]
 """Features to the primary output."""
 
@@ -31,22 +34,24 @@ class Score:
 
 
 def outputs_on(model: Outputs, data: LabelledData) -> NDArray[Any]:
-    """The primary output on all rows.
+    """The primary output on all rows; the first row goes alone, so that two batch sizes are tried.
 
     Raises:
         DataError: the output's batch is not the input's: a batch size is fixed inside the graph.
     """
-    parts = []
-    for start in range(0, len(data), _INFERENCE_BATCH):
-        rows = np.arange(start, min(start + _INFERENCE_BATCH, len(data)))
-        part = model(data.rows(rows).features)
-        if len(part) != len(rows):
-            raise DataError(
-                f"{len(rows)} samples give {len(part)} outputs: the batch size is fixed inside the graph",
-                "export the model with a free batch (a Reshape to a fixed first size is the usual cause)",
-            )
-        parts.append(part)
+    borders = [0, *range(1, len(data), _INFERENCE_BATCH), len(data)]
+    parts = [_outputs(model, data.rows(np.arange(start, stop))) for start, stop in pairwise(borders)]
     return np.concatenate(parts)
+
+
+def _outputs(model: Outputs, rows: LabelledData) -> NDArray[Any]:
+    try:
+        outputs = model(rows.features)
+    except DataError as error:
+        raise DataError(f"a batch of {len(rows)}: {error.problem}", error.hint or _FREE_BATCH) from error
+    if len(outputs) != len(rows):
+        raise DataError(f"a batch of {len(rows)} gives {len(outputs)} outputs", _FREE_BATCH)
+    return outputs
 
 
 def score(manifest: Manifest, outputs: NDArray[Any], labels: NDArray[Any]) -> Score:

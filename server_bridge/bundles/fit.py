@@ -102,12 +102,12 @@ def _train(bundle: Bundle, data: LabelledData, settings: FitSettings, on_epoch: 
         order = rng.permutation(len(data))
         batches = [order[start : start + settings.batch_size] for start in range(0, len(order), settings.batch_size)]
         losses = [_step(trainer, data.rows(batch), settings.learning_rate) for batch in batches]
-        mean = float(np.mean(losses))
-        if not np.isfinite(mean):
-            raise DataError(f"the loss is not finite in epoch {number}", "lower the learning rate")
-        on_epoch(Epoch(number, mean))
+        on_epoch(Epoch(number, float(np.mean(losses))))
     return trainer.weights()
 
 
 def _step(trainer: TrainingStep, batch: LabelledData, learning_rate: float) -> float:
-    return trainer.step(batch.features, batch.labels, learning_rate=learning_rate)
+    loss = trainer.step(batch.features, batch.labels, learning_rate=learning_rate)
+    if not np.isfinite(loss):
+        raise DataError("the training loss is not finite", "lower the learning rate")
+    return loss

@@ -126,11 +126,12 @@ def test_output_that_does_not_suit_the_loss_is_named(tmp_path: Path, shape: list
         build_bundle(model, save_npz(tmp_path / "c.npz", **data), settings, tmp_path / "b")
 
 
-def test_batch_size_fixed_inside_the_graph_is_found(tmp_path: Path) -> None:
-    weights = drawn(np.random.default_rng(0), a_w=(6, 3)) | {"size": np.array([1, 6], dtype=np.int64)}
+@pytest.mark.parametrize("batch", [1, 3, 99, 100])
+def test_batch_size_fixed_inside_the_graph_is_found(tmp_path: Path, batch: int) -> None:
+    weights = drawn(np.random.default_rng(0), a_w=(6, 3)) | {"size": np.array([batch, 6], dtype=np.int64)}
     nodes = [helper.make_node("Reshape", ["x", "size"], ["r"]), helper.make_node("MatMul", ["r", "a.w"], ["y"])]
     model = model_of(nodes, weights, shape=[2, 3], output=[3])
-    with pytest.raises(DataError):
+    with pytest.raises(DataError, match=r"a batch of \d+: infer.onnx cannot run: .*free batch size"):
         build_bundle(model, calibration(tmp_path, model), BuildSettings(["a.w"], "cross-entropy"), tmp_path / "b")
 
 

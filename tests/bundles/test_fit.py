@@ -70,6 +70,6 @@ def test_every_epoch_is_told(start: Bundle) -> None:
 
 
 def test_diverging_loss_is_refused_with_the_remedy(start: Bundle) -> None:
-    with pytest.raises(DataError, match=r"loss is not finite in epoch 1 \(lower the learning rate\)"):
+    with pytest.raises(DataError, match=r"training loss is not finite \(lower the learning rate\)"):
         fitted(start, "diverged", FitSettings(2, learning_rate=1e30))
     assert not (start.path.parent / "diverged").exists()

@@ -168,6 +168,24 @@ def test_unfit_weights_and_unknown_graph_are_refused(bundle: Bundle) -> None:
         TrainingStep(bundle, "sgd", weights)
 
 
+def test_run_that_fails_is_a_data_error_and_changes_nothing(bundle: Bundle, tmp_path: Path) -> None:
+    """A graph that insists on four labels."""
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    graph = onnx.load_from_string(files["train/sgd.onnx"])
+    for node in graph.graph.node:
+        node.input[:] = ["four" if name == "label" else name for name in node.input]
+    graph.graph.initializer.append(helper.make_tensor("size", onnx.TensorProto.INT64, [1], [4]))
+    graph.graph.node.insert(0, helper.make_node("Reshape", ["label", "size"], ["four"]))
+    files["train/sgd.onnx"] = graph.SerializeToString()
+    manifest = bundle.manifest.model_copy(update={"files": file_digests(files)})
+    stubborn = write_bundle(tmp_path / "stubborn", manifest, files)
+    step = TrainingStep(stubborn, "sgd", stubborn.initial_weights())
+    with pytest.raises(DataError, match=r"train/sgd.onnx cannot run"):
+        step.step({"x": X[:3]}, LABELS[:3], learning_rate=0.1)
+    assert all(np.array_equal(stubborn.initial_weights()[name], value) for name, value in step.weights().items())
+    assert np.isfinite(step.step({"x": X[:4]}, LABELS[:4], learning_rate=0.1))
+
+
 def test_graph_that_is_not_as_the_manifest_says_is_refused(bundle: Bundle, tmp_path: Path) -> None:
     files = {name: bundle.read(name) for name in bundle.manifest.files}
     graph = onnx.load_from_string(files["train/sgd.onnx"])
