@@ -13,7 +13,7 @@ from edge_agent.wire.tensors import Weights
 from server_bridge.cohorts.membership import ROOT, Move
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.grid import MqttGrid
-from server_bridge.flower.records import Metrics, to_record, to_weights
+from server_bridge.flower.records import Metrics, as_float32, to_record, to_weights
 from server_bridge.flower.replies import NodeResult
 
 
@@ -128,7 +128,7 @@ def _cohort_weights(strategy: Strategy, arrays: Weights) -> dict[str, Weights]:
     if not isinstance(strategy, CLMA):
         return {ROOT: arrays}
     models = {cohort: strategy.registry.params(cohort) for cohort in strategy.registry.cohort_ids}
-    weights = {cohort: to_weights(to_record(model)) for cohort, model in models.items() if model}
+    weights = {cohort: as_float32(model) for cohort, model in models.items() if model}
     return {ROOT: arrays, **weights}
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 
 from edge_agent.errors import TransientError
 from server_bridge.fleet.transport import FleetTransport, Gateway
@@ -15,7 +14,9 @@ from server_bridge.flower.records import (
     ARRAYS_KEY,
     METRICS_KEY,
     REPLY_KEY,
+    RUN_ID,
     Metrics,
+    Run,
     common_metrics,
     prepare_process,
     set_message_id,
@@ -60,7 +61,7 @@ class MqttGrid(Grid):
         self._settings = settings
         self._cancelled = cancelled
         self._monotonic = monotonic
-        self._run = Run.create_empty(1)
+        self._run = Run.create_empty(RUN_ID)
         self._nodes: tuple[float, list[Gateway]] | None = None
         self._waiting: tuple[float, float] | None = None
         self._pushed: dict[str, Message] = {}

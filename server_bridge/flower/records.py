@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import structlog
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.supercore.run import Run as Run  # named by Grid's interface; here with all that is not public
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
@@ -24,6 +25,7 @@ DRIFT_KEY = "clma-drift"
 LOSS_KEY = "clma-loss"
 RELIABILITY_KEY = "clma-split-half"
 EXAMPLES_KEY = "num-examples"
+RUN_ID = 1  # one run and one task a process
 
 MetricValue = int | float | list[int] | list[float]
 Metrics = dict[str, MetricValue]
@@ -41,9 +43,9 @@ class _StructlogHandler(logging.Handler):
 
 def prepare_process() -> None:
     """Give this process the identity that flwr's messages need, and route flwr's log to structlog."""
-    TaskIdentity.task_id = 1
-    TaskIdentity.run_id = 1
-    TaskIdentity.node_id = 1
+    TaskIdentity.task_id = RUN_ID
+    TaskIdentity.run_id = RUN_ID
+    TaskIdentity.node_id = RUN_ID
     logger = logging.getLogger("flwr")
     if not any(isinstance(handler, _StructlogHandler) for handler in logger.handlers):
         logger.handlers = [_StructlogHandler()]
@@ -67,8 +69,13 @@ def to_tensors(record: ArrayRecord) -> dict[str, NDArray[Any]]:
 
 def to_weights(record: ArrayRecord) -> Weights:
     """A record's tensors as float32: flwr's server optimisers return float64."""
+    return as_float32(to_tensors(record))
+
+
+def as_float32(params: Mapping[str, NDArray[Any]]) -> Weights:
+    """A copy of named tensors as float32; what is too large becomes infinite."""
     with np.errstate(over="ignore"):
-        return {name: array.numpy().astype(np.float32) for name, array in record.items()}
+        return {name: tensor.astype(np.float32) for name, tensor in params.items()}
 
 
 def to_scalars(record: ConfigRecord) -> dict[str, Scalar]:

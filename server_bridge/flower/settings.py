@@ -7,7 +7,7 @@ from edge_agent.wire.manifest import TrainableSpec
 from edge_agent.wire.updates import Coding
 from server_bridge.aggregation.screening import NormLimits
 
-ADAPTATION_NAME_MAX = 40
+ADAPTATION_NAME_MAX = 32  # a command id also holds round, gateway, kind and content: 128 signs at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

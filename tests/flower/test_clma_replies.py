@@ -1,0 +1,115 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Error, Message, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from server_bridge.flower.clma import CLMA
+from server_bridge.flower.records import set_message_id
+from server_bridge.flower.state import encode_state
+from tests.flower.by_hand import Rounds, close, flags, fleet_of, options
+from tests.flower.memory_fleet import initial_weights
+
+
+def test_nobody_replied() -> None:
+    clients = fleet_of(a=[1, 2], c=[3])
+    for client in clients.values():
+        client.away = True
+    rounds = Rounds(CLMA(flagged=flags(r1=[1, 2]), **options()), clients).run()
+    assert (rounds.arrays, rounds.metrics) == (None, {})
+    assert rounds.groups == {"root": [1, 2, 3]}
+
+
+def test_one_flagged_client_replied_and_the_silent_one_stays() -> None:
+    clients = fleet_of(a=[1, 2], c=[3])
+    clients[2].away = clients[3].away = True
+    rounds = Rounds(CLMA(flagged=flags(r1=[1, 2]), **options()), clients).run()
+    assert rounds.groups == {"root": [2, 3], "c1": [1]}
+    close(rounds.strategy.registry.params("root"), initial_weights())
+
+
+SPOILT: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]] = {
+    "nan": lambda m: {**m, "w": m["w"] * np.float32(np.nan)},
+    "shape": lambda m: {**m, "w": m["w"][:2]},
+    "extra": lambda m: {**m, "x": m["b"]},
+    "missing": lambda m: {"w": m["w"]},
+    "dtype": lambda m: {**m, "b": m["b"].astype(np.int64)},
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+@pytest.mark.parametrize("flagged", [[], [1, 2], [2]])
+def test_a_reply_that_cannot_be_averaged_is_left_out_by_name(
+    spoil: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]], flagged: list[int]
+) -> None:
+    clients = fleet_of(a=[1, 2], c=[3])
+    clients[2].spoil = spoil
+    rounds = Rounds(CLMA(flagged=flags(r1=flagged), **options()), clients).run()
+    assert rounds.strategy.refused[2].reason == "bad-tensors"
+    assert rounds.strategy.registry.cohort_of(2) == "root"
+    close(rounds.strategy.registry.params("root"), rounds.mean([3] if 1 in flagged else [1, 3]))
+
+
+@pytest.mark.parametrize("count", [0, -1, float("nan"), float("inf"), [3]])
+def test_a_reply_without_examples_is_left_out(count: Any) -> None:
+    clients = fleet_of(a=[1, 2], c=[3])
+    clients[2].metrics["num-examples"] = count
+    rounds = Rounds(CLMA(flagged=flags(r1=[2]), **options()), clients).run()
+    assert rounds.strategy.refused[2].reason == "bad-examples"
+    close(rounds.strategy.registry.params("root"), rounds.mean([1, 3]))
+
+
+def test_losses_that_are_no_numbers_and_absent_metrics_do_no_harm() -> None:
+    clients = fleet_of(a=[1], c=[2, 3])
+    clients[1].metrics["clma-loss"] = float("nan")
+    clients[2].metrics = {"num-examples": 10}
+    rounds = Rounds(CLMA(loss_gamma=0.1, **options()), clients)
+    for _ in range(2):
+        assert rounds.run().groups == {"root": [1, 2, 3]}
+
+
+def test_error_replies_are_named() -> None:
+    strategy = CLMA(**options())
+    rounds = Rounds(strategy, fleet_of(c=[1, 2])).run()
+    message = Message(RecordDict({}), 2, "train")
+    set_message_id(message, "m")
+    assert strategy.aggregate_train(2, [Message(Error(0, "timeout: late"), reply_to=message)]) == (None, None)
+    assert strategy.refused[2].detail == "timeout: late"
+    assert rounds.groups == {"root": [1, 2]}
+
+
+@given(st.permutations(range(1, 9)))
+@settings(max_examples=15, deadline=None)
+def test_the_order_of_replies_changes_nothing(order: list[int]) -> None:
+    def run(replies: Sequence[int] | None) -> bytes:
+        strategy = CLMA(flagged=flags(r1=range(1, 7)), **options())
+        Rounds(strategy, fleet_of(a=[1, 3, 5], b=[2, 4, 6], c=[7, 8])).run(replies)
+        return encode_state(strategy.export_state())
+
+    assert run(order) == run(None)
+
+
+@given(st.floats(0.01, 100.0))
+@settings(max_examples=10, deadline=None)
+def test_a_common_factor_of_example_counts_changes_nothing(factor: float) -> None:
+    clients = fleet_of(a=[1, 3], b=[2, 4], c=[7, 8])
+    plain = Rounds(CLMA(flagged=flags(r1=range(1, 5)), **options()), clients).run()
+    for client in clients.values():
+        client.metrics["num-examples"] = 10 * factor
+    scaled = Rounds(CLMA(flagged=flags(r1=range(1, 5)), **options()), clients).run()
+    assert scaled.groups == plain.groups
+    for cohort in plain.groups:
+        close(scaled.strategy.registry.params(cohort), plain.strategy.registry.params(cohort))
+
+
+def test_metrics_are_averaged_over_what_all_report() -> None:
+    clients = fleet_of(c=[1, 2])
+    clients[1].metrics = {"num-examples": 10, "accuracy": 0.0, "odd": [1]}
+    clients[2].metrics = {"num-examples": 30, "accuracy": 1.0}
+    rounds = Rounds(CLMA(**options()), clients).run()
+    assert rounds.metrics["accuracy"] == 0.75
+    assert "odd" not in rounds.metrics
