@@ -8,6 +8,7 @@ from typing import Protocol
 import structlog
 
 from edge_agent.errors import RejectedUpdate, TransientError
+from edge_agent.link.download import BlobUnavailable
 from edge_agent.link.durable import read_file
 from edge_agent.ota.map_inbox import MapInbox
 from edge_agent.wire.blobs import BlobReference, sha256_hex
@@ -16,6 +17,7 @@ from edge_agent.wire.messages.event import BlobMissingEvent, EventBody
 FETCH_TIMEOUT_S = 600.0
 BACKOFF_FIRST_S = 1.0
 BACKOFF_CAP_S = 120.0
+_TOLD = ("silent", "withdrawn")
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +74,8 @@ class BlobFetcher:
             except TransientError as error:
                 self._interruptible()
                 _log.info("blob-silent", digest=reference.digest, attempt=attempt, problem=str(error))
-                self._report(BlobMissingEvent(blob=reference))
+                if not isinstance(error, BlobUnavailable) or error.reason in _TOLD:
+                    self._report(BlobMissingEvent(blob=reference))
             self._inbox.wait(backoff_s(attempt, self._rng))
             self._interruptible()
             attempt += 1

@@ -71,7 +71,7 @@ class Staging:
         self._store.point(self._store.pointer().with_candidate(slot))
 
     def forget_taken(self) -> None:
-        """Remove fetched target and bundle files; the work that needed them is done."""
+        """Remove what was fetched; the work that needed it is done, and the weights store has its own copy."""
         for digest in self._taken:
             self._forget(digest)
         self._taken.clear()
@@ -101,6 +101,7 @@ class Staging:
         except WireError as error:
             raise RejectedUpdate("unfit_weights", str(error)) from None
         self._store.add_weights(data)
+        self._taken.add(target.weights.digest)
 
     def _fetch(self, reference: BlobReference, cap_bytes: int) -> bytes:
         data = self._fetcher.fetch(reference, cap_bytes=cap_bytes)
