@@ -1,1 +1,82 @@
-"""Command line."""
+"""``server-bridge``: bundle, init, gateway, run, fleet, log, demo.
+
+Exit codes:
+    0  done; the bridge stopped as asked
+    1  an unexpected error (a defect: please report it); demo: something did not hold
+    2  wrong use or a wrong setting: a person must act, restarting does not help
+    4  storage: the disk or the database cannot be used
+    5  a part of the bridge died; start it again (systemd does)
+"""
+
+import importlib
+import sys
+from enum import IntEnum
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
+from server_bridge.cli.fleet import app as fleet_app
+from server_bridge.errors import BridgeFailure
+
+
+class Exit(IntEnum):
+    """The documented exit codes."""
+
+    OK = 0
+    UNEXPECTED = 1
+    CONFIG = 2
+    STORAGE = 4
+    PART_DIED = 5
+
+
+class LazyGroup(TyperGroup):
+    """Commands whose modules are heavy are imported when they are used, or helped with."""
+
+    lazy = {"bundle": "server_bridge.cli.bundle", "demo": "server_bridge.cli.demo"}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands that are here, then the lazy ones."""
+        return [*super().list_commands(ctx), *self.lazy]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by its name."""
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        app = importlib.import_module(self.lazy[cmd_name]).app
+        command = typer.main.get_command(app)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(
+    name="server-bridge",
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="An MQTT fleet of gateways as a Flower Grid: drift flags, cohorts, signed releases.",
+)
+app.add_typer(fleet_app)
+
+
+def main() -> None:
+    """Run the command line; errors that a person can mend are one line, not a traceback."""
+    try:
+        app()
+    except (ConfigError, DataError) as error:
+        _complain(error, Exit.CONFIG)
+    except StorageError as error:
+        _complain(error, Exit.STORAGE)
+    except BridgeFailure as error:
+        _complain(error, Exit.PART_DIED)
+    except EdgeError as error:
+        _complain(error, Exit.UNEXPECTED)
+
+
+def _complain(error: EdgeError, status: Exit) -> None:
+    typer.echo(f"server-bridge: {error.problem}", err=True)
+    if error.hint:
+        typer.echo(f"  {error.hint}", err=True)
+    sys.exit(status)

@@ -34,13 +34,14 @@ class Post:
 
     def send(self, topic: str, message: Message, *, retain: bool = False) -> bool:
         """Queue a message; whether the session took it."""
-        return self._publish(topic, encode(message), retain=retain)
+        return self.send_raw(topic, encode(message), retain=retain)
 
     def clear(self, topic: str) -> bool:
         """Remove a retained message."""
-        return self._publish(topic, b"", retain=True)
+        return self.send_raw(topic, b"", retain=True)
 
-    def _publish(self, topic: str, payload: bytes, *, retain: bool) -> bool:
+    def send_raw(self, topic: str, payload: bytes, *, retain: bool) -> bool:
+        """Queue bytes; whether the session took them."""
         try:
             self._session.publish(topic, payload, retain=retain)
         except TransientError as error:

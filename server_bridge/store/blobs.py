@@ -23,7 +23,10 @@ class BlobFolder:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         make_directory(directory)
-        for folder in directory.iterdir():
+
+    def sweep(self) -> None:
+        """Remove what a killed write left; only for the one process that writes here."""
+        for folder in self._directory.iterdir():
             sweep_temporaries(folder)
 
     def put(self, data: bytes) -> str:

@@ -1,0 +1,132 @@
+"""The bridge's place at the broker: session, ingest, commands and uploads, assembled and kept going."""
+
+import queue
+import secrets
+import time
+from collections.abc import Callable, Sequence
+
+from edge_agent.link.events import Published, SessionEvent, Subscription, Will
+from edge_agent.link.session import MqttSession
+from edge_agent.link.settings import BrokerSettings
+from edge_agent.wire.codec import encode
+from edge_agent.wire.messages import BridgePresence, Event
+from edge_agent.wire.messages.command import Sign
+from edge_agent.wire.topics import FleetTopics
+from server_bridge.fleet.ingest import Ingest
+from server_bridge.fleet.loops import InboxStep, Loop, TimerStep
+from server_bridge.fleet.mqtt_fleet import BlobSource, MqttFleet
+from server_bridge.fleet.post import Post
+from server_bridge.fleet.registry import Registry
+from server_bridge.store.store import Store
+
+INBOX_MESSAGES = 2000
+RECEIVE_MAXIMUM = 100
+QUEUED_MESSAGES = 20_000
+QUEUED_BYTES = 64 * 1024 * 1024
+
+
+class FleetStation:
+    """Everything between the broker and the store.
+
+    A clean session: what matters is sent again by its gateway until acknowledged, so the broker
+    keeps nothing for an absent bridge.
+
+    Args:
+        broker: where it is.
+        topics: this fleet's.
+        store: where it goes.
+        sign: signs commands.
+        update_cap_bytes: by bundle digest, the most an update may take.
+        make_blobs: given the session, makes what publishes blobs through it.
+        on_events: told when the store has new events.
+        on_connected: told of every connection; must not block.
+        on_published: told how each publication ended; must not block.
+    """
+
+    def __init__(
+        self,
+        broker: BrokerSettings,
+        topics: FleetTopics,
+        store: Store,
+        sign: Sign,
+        update_cap_bytes: Callable[[str], int],
+        make_blobs: Callable[[MqttSession], BlobSource],
+        *,
+        on_events: Callable[[Sequence[Event]], None] = lambda events: None,
+        on_connected: Callable[[], None] = lambda: None,
+        on_published: Callable[[Published], None] = lambda event: None,
+    ) -> None:
+        self.boot_id = secrets.token_hex(8)
+        self._topics = topics
+        self._store = store
+        self._told_connected = on_connected
+        inbox: queue.Queue[SessionEvent] = queue.Queue(INBOX_MESSAGES)
+        self.session = MqttSession(
+            broker,
+            client_id(topics.fleet),
+            clean_start=True,
+            session_expiry_s=0,
+            inbox=inbox,
+            subscriptions=[Subscription(topics.any_fleet_up_filter)],
+            will=lambda connection: Will(topics.bridge, self._presence(online=False)),
+            receive_maximum=RECEIVE_MAXIMUM,
+            max_queued=QUEUED_MESSAGES,
+            max_queued_bytes=QUEUED_BYTES,
+        )
+        self._post = Post(self.session)
+        registry = Registry(store.gateways, time.monotonic)
+        self.fleet = MqttFleet(
+            topics,
+            store,
+            registry,
+            self._post,
+            make_blobs(self.session),
+            sign,
+            update_cap_bytes,
+            self.boot_id,
+            on_events=on_events,
+            on_due=lambda: self._timer.hurry(),
+        )
+        self._ingest = Ingest(
+            topics, store, registry, self.fleet, self._post, self.boot_id, monotonic=time.monotonic, wall=time.time
+        )
+        self._timer = TimerStep(self.fleet.tick, self._housekeeping)
+        self.loops = (
+            Loop("fleet-inbox", InboxStep(inbox, self._ingest, self._connected, on_published)),
+            Loop("fleet-timer", self._timer),
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether every thread runs."""
+        return self.session.alive and all(loop.alive for loop in self.loops)
+
+    def start(self) -> None:
+        """Start the threads; the broker may be away."""
+        for loop in self.loops:
+            loop.start()
+        self.session.start()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Say goodbye and end the threads; whether all of that was done in time."""
+        self._post.send_raw(self._topics.bridge, self._presence(online=False), retain=True)
+        left = self.session.stop(timeout_s / 2)
+        ended = [loop.stop(timeout_s / 4) for loop in self.loops]
+        return left and all(ended)
+
+    def _connected(self) -> None:
+        self.fleet.presence.reconnected()
+        self._post.send_raw(self._topics.bridge, self._presence(online=True), retain=True)
+        self._told_connected()
+
+    def _presence(self, *, online: bool) -> bytes:
+        return encode(BridgePresence(boot_id=self.boot_id, online=online))
+
+    def _housekeeping(self) -> None:
+        self._ingest.flush_drops()
+        self._store.trim()
+
+
+def client_id(fleet: str) -> str:
+    """The bridge's one fixed client id: a second bridge would take the session over, and be noticed."""
+    return f"bridge-{fleet}"

@@ -1,0 +1,68 @@
+"""The fleet at a glance, from the store alone: for people and for machines."""
+
+from dataclasses import dataclass
+
+from server_bridge.store.flags import StoredFlag
+from server_bridge.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayView:
+    """One gateway's line.
+
+    Attributes:
+        flag: what became of its last flag: ``open``, ``consumed`` or ``ignored``.
+        lag: signed releases (timestamp versions) that it has not trusted yet.
+        dropped: messages of it that were dropped.
+    """
+
+    id: str
+    online: bool
+    bundle: str | None
+    cohort: str | None
+    weights_version: int | None
+    ota_state: str | None
+    flag: str | None
+    flag_s: float | None
+    trainable_samples: int | None
+    training: bool
+    lag: int | None
+    outbox_depth: int | None
+    dropped: int
+
+
+def fleet_view(store: Store, timestamp_version: int | None) -> list[GatewayView]:
+    """Every registered gateway, by id.
+
+    Args:
+        timestamp_version: of the newest release map; ``None`` if there is none yet.
+    """
+    presences = store.gateways.presences()
+    states = store.gateways.states()
+    flags: dict[str, StoredFlag] = {flag.gateway: flag for flag in store.flags.all()}
+    dropped: dict[str, int] = {}
+    for (gateway, _), count in store.drops.all().items():
+        dropped[gateway] = dropped.get(gateway, 0) + count
+    views = []
+    for row in store.gateways.registered():
+        presence, known, flag = presences.get(row.id), states.get(row.id), flags.get(row.id)
+        state = None if known is None else known.state
+        behind = None if state is None or timestamp_version is None else timestamp_version - state.trusted.timestamp
+        views.append(
+            GatewayView(
+                id=row.id,
+                online=presence is not None and presence.online,
+                bundle=None if state is None else state.bundle,
+                cohort=None if state is None else state.cohort,
+                weights_version=None if state is None else state.weights_version,
+                ota_state=None if state is None else state.ota_state,
+                flag=None if flag is None else flag.status,
+                flag_s=None if flag is None else flag.received_s,
+                trainable_samples=None if state is None else state.trainable_samples,
+                training=state is not None and state.training,
+                lag=behind,
+                outbox_depth=None if state is None else state.outbox_depth,
+                dropped=dropped.get(row.id, 0),
+            )
+        )
+    return views
