@@ -3,10 +3,16 @@
 import sys
 from pathlib import Path
 
-from edge_agent.wire.document import documents
+from edge_agent.wire.document import documents as wire_documents
+from tests.settings_document import settings_document
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 GENERATED_FOLDERS = ("schemas",)
+
+
+def documents() -> dict[str, str]:
+    """Every generated document by its name under ``docs``."""
+    return {**wire_documents(), "settings.md": settings_document()}
 
 
 def stale(folder: Path = DOCS) -> list[str]:
