@@ -5,8 +5,6 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -52,27 +50,26 @@ from edge_agent.wire.topics import FleetTopics
 SESSION_EXPIRY_S = 14 * 86_400
 SUPERVISION_S = 0.5
 PRESENCE_REPEAT_S = 600.0
-STOP_S = 1.0
+STOP_S = 1.5
+STOP_ALL_S = 4.0
 _log = structlog.get_logger(__name__)
 
 
 class Part(Protocol):
-    """A started part that may die."""
+    """A part under supervision."""
 
     @property
     def alive(self) -> bool:
         """Whether it works."""
         ...
 
+    def start(self) -> None:
+        """Begin."""
+        ...
 
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """A part under supervision."""
-
-    name: str
-    part: Part
-    start: Callable[[], None]
-    stop: Callable[[float], object]
+    def stop(self, timeout_s: float) -> object:
+        """End within the time."""
+        ...
 
 
 class Agent:
@@ -122,15 +119,16 @@ class Agent:
         """Serve until SIGTERM or SIGINT; returns whether a part died instead."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stopping.set())
-        owned = self._owned()
-        for each in owned:
-            each.start()
+        parts = self._parts()
+        self._sink.start()
+        for part in parts.values():
+            part.start()
         _log.info("agent_started", gateway=self._gateway, boot=self._boot_id, version=edge_agent.__version__)
-        died = self._supervise(owned)
+        died = self._supervise(parts)
         self._say_goodbye()
-        for each in reversed(owned):
-            each.stop(STOP_S)
-        self._sink.stop(STOP_S)
+        deadline_s = time.monotonic() + STOP_ALL_S
+        for part in (*reversed(parts.values()), self._sink):
+            part.stop(max(0.1, min(STOP_S, deadline_s - time.monotonic())))
         self._supervisor.stop()
         self._database.close()
         self._samples_db.close()
@@ -138,36 +136,32 @@ class Agent:
         _log.info("agent_stopped", died=died)
         return died
 
-    def _supervise(self, owned: list[Owned]) -> bool:
+    def _supervise(self, parts: dict[str, Part]) -> bool:
         presence_due_s = time.monotonic() + PRESENCE_REPEAT_S
         while not self._stopping.wait(SUPERVISION_S):
-            for each in owned:
-                if not each.part.alive:
-                    failure = getattr(each.part, "failure", None)
-                    _log.error("part_died", part=each.name, failure=repr(failure))
-                    self._report_error(
-                        each.name, f"the part died: {failure!r}", "the agent ends; its service restarts it"
-                    )
-                    return True
+            dead = next((name for name, part in parts.items() if not part.alive), None)
+            if dead is not None:
+                _log.error("part_died", part=dead)
+                self._report_error(dead, "the part died", "the agent ends; its service restarts it; see its log")
+                return True
             if time.monotonic() >= presence_due_s:
                 presence_due_s = time.monotonic() + PRESENCE_REPEAT_S
                 self._publish_presence(online=True)
         return False
 
-    def _owned(self) -> list[Owned]:
-        parts = [
-            ("session", self._session),
-            ("uploader", self._uploader),
-            ("outbox-pump", self._pump),
-            ("updater", self._updater),
-            ("orders", self._orders),
-            ("reporter", self._reporter),
-            ("inbox", self._inbox),
-            ("recorder", self._recorder),
-            ("pipeline", self._pipeline),
-        ]
-        self._sink.start()
-        return [Owned(name, part, part.start, part.stop) for name, part in parts]
+    def _parts(self) -> dict[str, Part]:
+        """In the order of their start; stopped the other way round."""
+        return {
+            "session": self._session,
+            "uploader": self._uploader,
+            "outbox-pump": self._pump,
+            "updater": self._updater,
+            "orders": self._orders,
+            "reporter": self._reporter,
+            "inbox": self._inbox,
+            "recorder": self._recorder,
+            "pipeline": self._pipeline,
+        }
 
     def _build_serving(self) -> None:
         settings = self._settings
