@@ -10,6 +10,7 @@ Exit codes:
 
 import importlib
 import sys
+from collections.abc import Callable
 from enum import IntEnum
 
 import click
@@ -34,7 +35,7 @@ class Exit(IntEnum):
 class LazyGroup(TyperGroup):
     """Commands whose modules are heavy are imported when they are used, or helped with."""
 
-    lazy = {"bundle": "server_bridge.cli.bundle", "demo": "server_bridge.cli.demo"}
+    lazy = {"bundle": ("server_bridge.cli.bundle", "app"), "demo": ("server_bridge.cli.demo", "demo")}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands that are here, then the lazy ones."""
@@ -44,10 +45,17 @@ class LazyGroup(TyperGroup):
         """A command by its name."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
-        app = importlib.import_module(self.lazy[cmd_name]).app
-        command = typer.main.get_command(app)
+        module, name = self.lazy[cmd_name]
+        found = getattr(importlib.import_module(module), name)
+        command = typer.main.get_group(found) if isinstance(found, typer.Typer) else _command(found)
         command.name = cmd_name
         return command
+
+
+def _command(function: Callable[..., None]) -> click.Command:
+    single = typer.Typer(add_completion=False)
+    single.command()(function)
+    return typer.main.get_command(single)
 
 
 app = typer.Typer(

@@ -1,0 +1,144 @@
+"""``server-bridge`` init, gateway, run, fleet, log: what an operator of a fleet types."""
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from edge_agent.errors import ConfigError
+from server_bridge.config import BridgeSettings, load_settings
+from server_bridge.store.decisions import Decision
+from server_bridge.store.store import Store, store_url
+from server_bridge.store.view import GatewayView, fleet_view
+
+LOG_LINES = 50
+DIGEST_SIGNS = 8
+
+app = typer.Typer()
+gateway_app = typer.Typer(help="Gateways of the fleet.", no_args_is_help=True)
+app.add_typer(gateway_app, name="gateway")
+
+ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file, bridge.toml.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command()
+def init(
+    bundle: Annotated[Path, typer.Option(help="The bundle's directory; release 1 serves its weights.")],
+    directory: Annotated[Path, typer.Option("--directory", "-d", help="The bridge's folder.")] = Path(),
+    fleet: Annotated[str, typer.Option(help="The fleet's name.")] = "fleet",
+    broker: Annotated[str, typer.Option(help="HOST:PORT of the fleet's broker.")] = "127.0.0.1:1883",
+) -> None:
+    """Make keys, release 1 and bridge.toml: from here on the fleet has a release."""
+    from server_bridge.releases.provision import init_fleet
+
+    host, port = _address(broker)
+    init_fleet(directory, bundle, fleet, host=host, port=port)
+    typer.echo(f"fleet {fleet!r} is ready in {directory.resolve()}")
+    typer.echo(f"next: server-bridge gateway provision ID... -o DIR -c {directory / 'bridge.toml'}")
+
+
+@gateway_app.command()
+def provision(
+    ids: Annotated[list[str], typer.Argument(help="Ids of the gateways.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A folder a gateway is made in here.")],
+    config: ConfigOption = Path("bridge.toml"),
+) -> None:
+    """Register gateways and write the folder that each of them starts from."""
+    from server_bridge.releases.provision import provision_gateway
+
+    load_settings(config)
+    for folder in provision_gateway(config.resolve().parent, ids, out):
+        typer.echo(f"{folder}: edge-agent run -c {folder / 'agent.toml'}")
+
+
+@app.command()
+def run(config: ConfigOption = Path("bridge.toml")) -> None:
+    """Ingest, decide, adapt and release until SIGTERM."""
+    from server_bridge.runtime import BridgeRuntime, configure_logs
+
+    settings = load_settings(config)
+    configure_logs(settings.bridge.log_level)
+    BridgeRuntime(settings).run()
+
+
+@app.command()
+def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = False) -> None:
+    """Show every gateway: presence, model, last flag, samples, lag behind the newest release."""
+    store = _open(load_settings(config))
+    latest = store.releases.latest()
+    views = fleet_view(store, None if latest is None else latest.versions.timestamp)
+    store.close()
+    if as_json:
+        typer.echo(json.dumps([asdict(view) for view in views], indent=2))
+    else:
+        Console().print(_fleet_table(views, time.time()))
+
+
+@app.command()
+def log(
+    config: ConfigOption = Path("bridge.toml"),
+    as_json: JsonOption = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the newest.")] = LOG_LINES,
+) -> None:
+    """Show what the bridge decided, and why."""
+    store = _open(load_settings(config))
+    decisions = store.decisions.recent(limit=lines)
+    store.close()
+    if as_json:
+        typer.echo(json.dumps([asdict(decision) for decision in decisions], indent=2))
+        return
+    for decision in decisions:
+        typer.echo(_log_line(decision))
+
+
+def _open(settings: BridgeSettings) -> Store:
+    data_dir = settings.bridge.data_dir
+    if settings.bridge.store is None and not (data_dir / "store.db").is_file():
+        raise ConfigError(f"{data_dir} holds no store.db", "run `server-bridge init` first, or give -c")
+    return Store(settings.bridge.store or store_url(data_dir), data_dir / "blobs")
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 1 <= int(port) <= 65_535:
+        raise ConfigError(f"--broker {text!r} is not HOST:PORT", "for example --broker 127.0.0.1:1883")
+    return host.strip("[]"), int(port)
+
+
+def _fleet_table(views: list[GatewayView], now_s: float) -> Table:
+    table = Table(
+        "gateway", "online", "bundle", "cohort", "weights", "update", "last flag", "samples", "lag", "dropped"
+    )
+    for view in views:
+        table.add_row(
+            view.id,
+            "yes" if view.online else "no",
+            "-" if view.bundle is None else view.bundle[:DIGEST_SIGNS],
+            view.cohort or "-",
+            "-" if view.weights_version is None else f"v{view.weights_version}",
+            view.ota_state or "-",
+            "-" if view.flag_s is None else f"{view.flag}, {_age(now_s - view.flag_s)} ago",
+            "-" if view.trainable_samples is None else str(view.trainable_samples),
+            "-" if view.lag is None else str(view.lag),
+            str(view.dropped),
+        )
+    return table
+
+
+def _age(seconds: float) -> str:
+    for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def _log_line(decision: Decision) -> str:
+    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision.time_s))
+    where = f" [{decision.adaptation}]" if decision.adaptation else ""
+    return f"{moment}{where} {decision.kind}: {decision.reason}: {decision.detail}"

@@ -1,0 +1,54 @@
+from pathlib import Path
+
+import pytest
+
+from edge_agent.errors import ConfigError
+from server_bridge.config import load_settings
+
+
+def write(path: Path, text: str) -> Path:
+    file = path / "bridge.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_the_least_file_has_defaults_and_paths_start_at_its_folder(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, '[bridge]\nfleet = "line1"\n[broker]\nhost = "broker"\n'))
+    assert settings.bridge.data_dir == tmp_path
+    assert settings.strategy.name == "clma"
+    assert settings.broker.settings().host == "broker"
+    assert settings.broker.settings().tls is None
+
+
+def test_tls_files_are_found_beside_the_file(tmp_path: Path) -> None:
+    text = '[bridge]\nfleet = "l"\n[broker]\nca = "ca.pem"\ncertificate = "c.pem"\nkey = "/etc/k.pem"\n'
+    tls = load_settings(write(tmp_path, text)).broker.settings().tls
+    assert tls is not None
+    assert tls.ca == tmp_path / "ca.pem"
+    assert tls.key == Path("/etc/k.pem")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", ["[bridge]", "add"]),
+        ('[bridge]\nfleet = "a b"\n', ["fleet", "a b"]),
+        ('[bridge]\nfleet = "a"\n[trigger]\nmin_flag = 3\n', ["[trigger] min_flag", "did you mean 'min_flags'"]),
+        ('[bridge]\nfleet = "a"\n[triger]\nmin_flags = 3\n', ["[triger]", "did you mean 'trigger'"]),
+        ('[bridge]\nfleet = "a"\n[round]\ntimeout_s = -1\n', ["[round] timeout_s = -1", "greater than 0"]),
+        ('[bridge]\nfleet = "a"\n[strategy]\nname = "magic"\n', ["[strategy] name = 'magic'", "clma"]),
+        ('[bridge]\nfleet = "a"\n[broker]\nca = "x"\n', ["[broker]", "give all three or none"]),
+        ('[bridge]\nfleet = "a"\nbroker = 3\n', ["[bridge] broker"]),
+        ("bridge = 3\n", ["[bridge]"]),
+        ("[bridge\n", ["not TOML"]),
+    ],
+)
+def test_errors_name_key_value_and_fix(tmp_path: Path, text: str, named: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(write(tmp_path, text))
+    assert all(part in str(caught.value) for part in named), str(caught.value)
+
+
+def test_an_absent_file_is_an_operators_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="server-bridge init"):
+        load_settings(tmp_path / "bridge.toml")
