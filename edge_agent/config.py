@@ -1,31 +1,19 @@
 """The agent's settings: ``agent.toml``, overridden by ``EDGE_AGENT__SECTION__KEY`` variables."""
 
-import difflib
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from edge_agent.errors import ConfigError
-from edge_agent.link.settings import BrokerSettings, TlsSettings
+from edge_agent.link.settings_file import BrokerSection, Positive, Section, read_toml, settings_error
 from edge_agent.wire.topics import is_identifier
 
 ENVIRONMENT_PREFIX = "EDGE_AGENT__"
 DAY_S = 86_400.0
 MIB = 1024 * 1024
 
-Port = Annotated[int, Field(ge=1, le=65_535)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Section(BaseModel):
-    """A table of the file: frozen, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class GatewaySection(Section):
@@ -44,40 +32,6 @@ class GatewaySection(Section):
             if not is_identifier(value):
                 raise ValueError(f"{name} {value!r} must be 1 to 64 of A-Z a-z 0-9 _ -")
         return self
-
-
-class BrokerSection(Section):
-    """The fleet's broker; TLS when ``ca`` is given."""
-
-    host: str = "127.0.0.1"
-    port: Port = 1883
-    keepalive_s: Annotated[int, Field(ge=5, le=3600)] = 30
-    username: str | None = None
-    password: str | None = None
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-
-    @model_validator(mode="after")
-    def _tls_whole(self) -> Self:
-        given = [name for name in ("ca", "certificate", "key") if getattr(self, name) is not None]
-        if given and len(given) < 3:
-            raise ValueError("ca, certificate and key go together: give all three or none")
-        return self
-
-    def settings(self) -> BrokerSettings:
-        """The link's form of this section."""
-        tls = None
-        if self.ca is not None and self.certificate is not None and self.key is not None:
-            tls = TlsSettings(ca=self.ca, certificate=self.certificate, key=self.key)
-        return BrokerSettings(
-            host=self.host,
-            port=self.port,
-            keepalive_s=self.keepalive_s,
-            username=self.username,
-            password=self.password,
-            tls=tls,
-        )
 
 
 class ReplaySourceSection(Section):
@@ -216,67 +170,22 @@ def load_settings(path: Path) -> AgentSettings:
     """Read and check a settings file; its paths become absolute.
 
     Raises:
-        ConfigError: absent, unreadable, no TOML, or a key unknown or wrong (named, with its value).
+        ConfigError: absent, unreadable, no TOML, or a key unknown or wrong (named, with its value and the fix).
     """
+    raw = read_toml(path, path_keys=_PATH_KEYS, absent_hint="give its path with -c")
+    raw["gateway"] = _with_paths(raw.get("gateway"), path.resolve().parent)
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"settings file {path} does not exist", "give its path with -c") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"settings file {path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"settings file {path} is not TOML: {error}") from None
-    try:
-        return AgentSettings(**_absolute(raw, path.resolve().parent))
+        return AgentSettings(**raw)
     except ValidationError as error:
-        raise ConfigError(f"settings file {path}: {_describe(error)}", _hint(error)) from None
+        raise settings_error(path, AgentSettings, error) from None
 
 
 _PATH_KEYS = frozenset({"data_dir", "bundle", "root", "floors", "ca", "certificate", "key", "path"})
 
 
-def _absolute(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
-    return {
-        section: {
-            key: str(folder / value) if key in _PATH_KEYS and isinstance(value, str) else value
-            for key, value in table.items()
-        }
-        if isinstance(table, dict)
-        else table
-        for section, table in raw.items()
-    }
-
-
-def _describe(error: ValidationError) -> str:
-    lines = []
-    for detail in error.errors(include_url=False, include_context=False):
-        lines.append(f"{_place(detail)} = {detail['input']!r}: {detail['msg']}"[:300])
-    return "; ".join(lines)
-
-
-def _place(detail: ErrorDetails) -> str:
-    parts = [str(part) for part in detail["loc"] if part not in ("replay", "mqtt", "jsonl", "none")]
-    if len(parts) < 2:
-        return f"[{parts[0]}]" if parts else "the file"
-    return f"[{parts[0]}] {'.'.join(parts[1:])}"
-
-
-def _hint(error: ValidationError) -> str:
-    for detail in error.errors(include_url=False, include_context=False):
-        if detail["type"] == "extra_forbidden":
-            return _suggest(detail)
-        if detail["type"] == "missing":
-            return f"add {_place(detail)}"
-    return "correct the value and start again"
-
-
-def _suggest(detail: ErrorDetails) -> str:
-    names = {"": list(AgentSettings.model_fields)}
-    for name, field in AgentSettings.model_fields.items():
-        annotation = field.annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            names[name] = list(annotation.model_fields)
-    parts = [str(part) for part in detail["loc"]]
-    known = names.get(parts[0] if len(parts) > 1 else "", [])
-    near = difflib.get_close_matches(parts[-1], known, n=1)
-    return f"did you mean {near[0]!r}?" if near else "remove the key"
+def _with_paths(gateway: object, folder: Path) -> object:
+    """The gateway's files stand beside the settings file where it does not say otherwise."""
+    if not isinstance(gateway, dict):
+        return gateway
+    defaults = {"data_dir": "data", "bundle": "bundle", "root": "root.json", "floors": "floors.json"}
+    return {**{key: str(folder / name) for key, name in defaults.items()}, **gateway}

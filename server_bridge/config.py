@@ -1,30 +1,17 @@
 """The bridge's settings: ``bridge.toml``."""
 
-import difflib
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import Field, ValidationError, model_validator
 
-from edge_agent.errors import ConfigError
-from edge_agent.link.settings import BrokerSettings, TlsSettings
+from edge_agent.link.settings_file import BrokerSection, Positive, Section, read_toml, settings_error
 from edge_agent.wire.topics import is_identifier
 
 MIB = 1024 * 1024
-CONFIG_CAP_BYTES = 1024 * 1024
 
-Port = Annotated[int, Field(ge=1, le=65_535)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Natural = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """A table of the file: frozen, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class BridgeSection(Section):
@@ -40,40 +27,6 @@ class BridgeSection(Section):
         if not is_identifier(self.fleet):
             raise ValueError(f"fleet {self.fleet!r} must be 1 to 64 of A-Z a-z 0-9 _ -")
         return self
-
-
-class BrokerSection(Section):
-    """The fleet's broker; TLS when ``ca`` is given."""
-
-    host: str = "127.0.0.1"
-    port: Port = 1883
-    keepalive_s: Annotated[int, Field(ge=5, le=3600)] = 30
-    username: str | None = None
-    password: str | None = None
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-
-    @model_validator(mode="after")
-    def _tls_whole(self) -> Self:
-        given = [name for name in ("ca", "certificate", "key") if getattr(self, name) is not None]
-        if given and len(given) < 3:
-            raise ValueError("ca, certificate and key go together: give all three or none")
-        return self
-
-    def settings(self) -> BrokerSettings:
-        """The link's form of this section."""
-        tls = None
-        if self.ca is not None and self.certificate is not None and self.key is not None:
-            tls = TlsSettings(ca=self.ca, certificate=self.certificate, key=self.key)
-        return BrokerSettings(
-            host=self.host,
-            port=self.port,
-            keepalive_s=self.keepalive_s,
-            username=self.username,
-            password=self.password,
-            tls=tls,
-        )
 
 
 class StrategySection(Section):
@@ -141,64 +94,14 @@ def load_settings(path: Path) -> BridgeSettings:
     Raises:
         ConfigError: absent, unreadable, no TOML, or a key unknown or wrong (named, with its value and the fix).
     """
+    hint = "give its path with -c, or run `server-bridge init`"
+    raw = read_toml(path, path_keys=_PATH_KEYS, absent_hint=hint)
+    if isinstance(raw.get("bridge"), dict):
+        raw["bridge"].setdefault("data_dir", str(path.resolve().parent))
     try:
-        if path.stat().st_size > CONFIG_CAP_BYTES:
-            raise ConfigError(f"settings file {path} is larger than {CONFIG_CAP_BYTES} bytes")
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"settings file {path} does not exist", "give its path with -c, or run `server-bridge init`"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"settings file {path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"settings file {path} is not TOML: {error}") from None
-    folder = path.resolve().parent
-    try:
-        return BridgeSettings.model_validate(_absolute(raw, folder))
+        return BridgeSettings.model_validate(raw)
     except ValidationError as error:
-        raise ConfigError(f"settings file {path}: {_describe(error)}", _hint(error)) from None
+        raise settings_error(path, BridgeSettings, error) from None
 
 
-_PATH_KEYS = ("data_dir", "ca", "certificate", "key")
-
-
-def _absolute(raw: dict[str, Any], folder: Path) -> dict[str, Any]:
-    made = {name: dict(table) if isinstance(table, dict) else table for name, table in raw.items()}
-    if isinstance(made.get("bridge"), dict):
-        made["bridge"].setdefault("data_dir", ".")
-    for table in made.values():
-        if isinstance(table, dict):
-            table.update({key: str(folder / table[key]) for key in _PATH_KEYS if isinstance(table.get(key), str)})
-    return made
-
-
-def _describe(error: ValidationError) -> str:
-    details = error.errors(include_url=False, include_context=False)
-    return "; ".join(f"{_place(detail)} = {detail['input']!r}: {detail['msg']}"[:300] for detail in details)
-
-
-def _place(detail: ErrorDetails) -> str:
-    parts = [str(part) for part in detail["loc"]]
-    if len(parts) < 2:
-        return f"[{parts[0]}]" if parts else "the file"
-    return f"[{parts[0]}] {'.'.join(parts[1:])}"
-
-
-def _hint(error: ValidationError) -> str:
-    for detail in error.errors(include_url=False, include_context=False):
-        if detail["type"] == "extra_forbidden":
-            return _suggest(detail)
-        if detail["type"] == "missing":
-            return f"add {_place(detail)}"
-    return "correct the value and start again"
-
-
-def _suggest(detail: ErrorDetails) -> str:
-    parts = [str(part) for part in detail["loc"]]
-    names = list(BridgeSettings.model_fields)
-    if len(parts) > 1:
-        section = BridgeSettings.model_fields[parts[0]].annotation
-        names = list(section.model_fields) if isinstance(section, type) and issubclass(section, BaseModel) else []
-    near = difflib.get_close_matches(parts[-1], names, n=1)
-    return f"did you mean {near[0]!r}?" if near else "remove the key"
+_PATH_KEYS = frozenset({"data_dir", "ca", "certificate", "key"})

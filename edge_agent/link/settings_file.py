@@ -1,0 +1,130 @@
+"""Settings files in TOML: reading, the broker's section, and errors that name key, value and fix."""
+
+import difflib
+import tomllib
+import typing
+from collections.abc import Collection
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from edge_agent.errors import ConfigError
+from edge_agent.link.settings import BrokerSettings, TlsSettings
+
+SETTINGS_CAP_BYTES = 1024 * 1024
+
+Port = Annotated[int, Field(ge=1, le=65_535)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Section(BaseModel):
+    """A table of the file: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BrokerSection(Section):
+    """The fleet's broker; TLS when `ca` is given."""
+
+    host: str = "127.0.0.1"
+    port: Port = 1883
+    keepalive_s: Annotated[int, Field(ge=5, le=3600)] = 30
+    username: str | None = None
+    password: str | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @model_validator(mode="after")
+    def _tls_whole(self) -> Self:
+        given = [name for name in ("ca", "certificate", "key") if getattr(self, name) is not None]
+        if given and len(given) < 3:
+            raise ValueError("ca, certificate and key go together: give all three or none")
+        return self
+
+    def settings(self) -> BrokerSettings:
+        """The link's form of this section."""
+        tls = None
+        if self.ca is not None and self.certificate is not None and self.key is not None:
+            tls = TlsSettings(ca=self.ca, certificate=self.certificate, key=self.key)
+        return BrokerSettings(
+            host=self.host,
+            port=self.port,
+            keepalive_s=self.keepalive_s,
+            username=self.username,
+            password=self.password,
+            tls=tls,
+        )
+
+
+def read_toml(path: Path, *, path_keys: Collection[str], absent_hint: str) -> dict[str, Any]:
+    """The tables of a settings file; relative paths under ``path_keys`` start at its folder.
+
+    Raises:
+        ConfigError: absent, too large, unreadable or no TOML.
+    """
+    try:
+        if path.stat().st_size > SETTINGS_CAP_BYTES:
+            raise ConfigError(f"settings file {path} is larger than {SETTINGS_CAP_BYTES} bytes")
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"settings file {path} does not exist", absent_hint) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"settings file {path} cannot be read: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"settings file {path} is not TOML: {error}") from None
+    folder = path.resolve().parent
+    for table in raw.values():
+        if isinstance(table, dict):
+            table.update({key: str(folder / table[key]) for key in path_keys if isinstance(table.get(key), str)})
+    return raw
+
+
+def settings_error(path: Path, model: type[BaseModel], error: ValidationError) -> ConfigError:
+    """What is wrong in the file, and the way out."""
+    details = error.errors(include_url=False, include_context=False)
+    problems = "; ".join(f"{_place(model, detail)} = {detail['input']!r}: {detail['msg']}"[:300] for detail in details)
+    return ConfigError(f"settings file {path}: {problems}", _hint(model, details))
+
+
+def _hint(model: type[BaseModel], details: list[ErrorDetails]) -> str:
+    for detail in details:
+        if detail["type"] == "extra_forbidden":
+            return _suggest(model, detail)
+        if detail["type"] == "missing":
+            return f"add {_place(model, detail)}"
+    return "correct the value and start again"
+
+
+def _place(model: type[BaseModel], detail: ErrorDetails) -> str:
+    """Section and key; the word by which a section's kind was chosen is no key."""
+    parts = [str(part) for part in detail["loc"]]
+    if len(parts) > 1 and parts[1] not in _keys(model, parts[0]) and len(_sections(model, parts[0])) > 1:
+        parts.pop(1)
+    if len(parts) < 2:
+        return f"[{parts[0]}]" if parts else "the file"
+    return f"[{parts[0]}] {'.'.join(parts[1:])}"
+
+
+def _suggest(model: type[BaseModel], detail: ErrorDetails) -> str:
+    parts = [str(part) for part in detail["loc"]]
+    known = list(model.model_fields) if len(parts) == 1 else _keys(model, parts[0])
+    near = difflib.get_close_matches(parts[-1], known, n=1)
+    return f"did you mean {near[0]!r}?" if near else "remove the key"
+
+
+def _keys(model: type[BaseModel], section: str) -> list[str]:
+    return [key for each in _sections(model, section) for key in each.model_fields]
+
+
+def _sections(model: type[BaseModel], section: str) -> list[type[BaseModel]]:
+    field = model.model_fields.get(section)
+    return _models(field.annotation) if field is not None else []
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for part in typing.get_args(annotation) for found in _models(part)]
