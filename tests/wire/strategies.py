@@ -10,7 +10,14 @@ from pydantic import BaseModel, StringConstraints
 from pydantic.fields import FieldInfo
 
 from edge_agent.wire.blobs import CHUNK_BYTES_CHOICES, ChunkList, chunk_count
-from edge_agent.wire.manifest import Manifest, OutputSpec, TensorSpec, TrainableSpec, TrainingGraphSpec
+from edge_agent.wire.manifest import (
+    SAFETENSORS_METADATA,
+    Manifest,
+    OutputSpec,
+    TensorSpec,
+    TrainableSpec,
+    TrainingGraphSpec,
+)
 from edge_agent.wire.messages import Reply
 from edge_agent.wire.messages.event import CountsBucket
 
@@ -57,8 +64,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     fields["kind"] = "regression" if fields["classes"] is None else "classification"
     fields["inputs"] = draw(_distinct(models(TensorSpec)))
     fields["outputs"] = draw(_distinct(models(OutputSpec)))
-    small = models(TrainableSpec).map(lambda spec: spec.model_copy(update={"shape": [min(n, 50) for n in spec.shape]}))
-    fields["trainable"] = draw(_distinct(small))
+    fields["trainable"] = draw(_distinct(models(TrainableSpec).map(_small).filter(_may_be_a_tensor)))
     fields["training"] = draw(_distinct(models(TrainingGraphSpec), least=0))
     tensors = [spec.name for spec in fields["trainable"]]
     fields["training"] = [graph.model_copy(update={"trainable": tensors}) for graph in fields["training"]]
@@ -66,6 +72,14 @@ def manifests(draw: st.DrawFn) -> Manifest:
     fields["files"] = {name: draw(digests) for name in listed if name != "manifest.json"}
     fields["training"] = [graph for graph in fields["training"] if graph.file in fields["files"]]
     return Manifest(**fields)
+
+
+def _small(spec: TrainableSpec) -> TrainableSpec:
+    return spec.model_copy(update={"shape": [min(size, 50) for size in spec.shape]})
+
+
+def _may_be_a_tensor(spec: TrainableSpec) -> bool:
+    return spec.name != SAFETENSORS_METADATA
 
 
 _SPECIAL: dict[type[BaseModel], Callable[[], st.SearchStrategy[Any]]] = {
