@@ -10,6 +10,7 @@ from edge_agent.wire.blobs import BlobReference, ChunkList, chunks, make_referen
 from tests.link.test_durable import FailingDisk, PowerCut
 
 DATA = bytes(range(256)) * 400  # 102,400 bytes: 7 chunks of 16 KiB, the last one short
+SHORT = DATA[: 2 * 16384 + 7]
 
 
 def _reference(data: bytes) -> tuple[BlobReference, ChunkList, bytes]:
@@ -117,11 +118,11 @@ def test_old_parts_do_not_pile_up(tmp_path: Path) -> None:
 
 
 def _fetch(directory: Path, files: FileOperations) -> None:
-    reference, chunk_list, encoded = _reference(DATA)
+    reference, chunk_list, encoded = _reference(SHORT)
     store = BlobStore(directory, files=files)
     part = store.begin(reference, chunk_list, encoded)
     for index in part.missing:
-        part.write(index, DATA[index * 16384 : (index + 1) * 16384])
+        part.write(index, SHORT[index * 16384 : (index + 1) * 16384])
         part.sync()
     assert store.finish(part) is not None
 
@@ -138,6 +139,6 @@ def test_a_fetch_goes_on_whichever_disk_step_fails(tmp_path: Path, fault: type[B
         disk.lose_unsynced(directory)
         store = BlobStore(directory)
         for digest in store.digests():
-            assert store.read(digest) == DATA
-        _fetch(directory, FileOperations())
-        assert (directory / _reference(DATA)[0].digest).read_bytes() == DATA
+            assert store.read(digest) == SHORT
+        _fetch(directory, FailingDisk(-1, OSError))
+        assert (directory / _reference(SHORT)[0].digest).read_bytes() == SHORT

@@ -1,5 +1,6 @@
 import sqlite3
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,30 @@ from edge_agent.link.database import Database, open_database, open_read_only
 TABLE = ("CREATE TABLE thing (id INTEGER PRIMARY KEY, data BLOB)",)
 
 
-def _open(path: Path, max_bytes: int | None = None) -> Database:
-    database = open_database(path, max_bytes=max_bytes)
-    database.define("thing", TABLE)
-    return database
+class Opener:
+    """Opens databases and closes them all at the end."""
+
+    def __init__(self) -> None:
+        self.opened: list[Database] = []
+
+    def __call__(self, path: Path, max_bytes: int | None = None) -> Database:
+        database = open_database(path, max_bytes=max_bytes)
+        self.opened.append(database)
+        database.define("thing", TABLE)
+        return database
+
+    def read_only(self, path: Path) -> Database:
+        database = open_read_only(path)
+        self.opened.append(database)
+        return database
+
+
+@pytest.fixture
+def opener() -> Iterator[Opener]:
+    made = Opener()
+    yield made
+    for database in made.opened:
+        database.close()
 
 
 def _ids(database: Database) -> list[int]:
@@ -28,16 +49,16 @@ class Stop(Exception):
     pass
 
 
-def test_a_committed_row_is_there_after_reopening(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db")
+def test_a_committed_row_is_there_after_reopening(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db")
     with database.transaction():
         _add(database, 1)
     database.close()
-    assert _ids(_open(tmp_path / "a.db")) == [1]
+    assert _ids(opener(tmp_path / "a.db")) == [1]
 
 
-def test_an_exception_rolls_the_whole_transaction_back(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db")
+def test_an_exception_rolls_the_whole_transaction_back(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db")
 
     def work() -> None:
         with database.transaction():
@@ -51,8 +72,8 @@ def test_an_exception_rolls_the_whole_transaction_back(tmp_path: Path) -> None:
     assert _ids(database) == []
 
 
-def test_an_inner_transaction_can_fail_alone(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db")
+def test_an_inner_transaction_can_fail_alone(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db")
 
     def fail() -> None:
         with database.transaction():
@@ -68,16 +89,16 @@ def test_an_inner_transaction_can_fail_alone(tmp_path: Path) -> None:
     assert _ids(database) == [1, 3]
 
 
-def test_writing_outside_a_transaction_is_a_programming_error(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db")
+def test_writing_outside_a_transaction_is_a_programming_error(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db")
     with pytest.raises(RuntimeError):
         _add(database, 1)
     with pytest.raises(RuntimeError):
         database.execute_many("INSERT INTO thing VALUES (?, NULL)", [(1,)])
 
 
-def test_two_threads_do_not_mix_their_transactions(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db")
+def test_two_threads_do_not_mix_their_transactions(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db")
     failures: list[BaseException] = []
 
     def work(start: int, fail: bool) -> None:
@@ -102,8 +123,8 @@ def test_two_threads_do_not_mix_their_transactions(tmp_path: Path) -> None:
     assert _ids(database) == list(range(0, 100, 2))
 
 
-def test_definitions_are_applied_once_and_extended(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db")
+def test_definitions_are_applied_once_and_extended(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db")
     database.define("thing", TABLE)
     database.define("thing", (*TABLE, "ALTER TABLE thing ADD COLUMN extra INTEGER"))
     database.define("other", ("CREATE TABLE other (id INTEGER)",))
@@ -112,14 +133,14 @@ def test_definitions_are_applied_once_and_extended(tmp_path: Path) -> None:
     assert database.query("SELECT extra FROM thing") == [(2,)]
 
 
-def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db")
+def test_a_file_of_a_newer_version_is_refused(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db")
     with pytest.raises(StorageError, match="version 1, this program knows 0"):
         database.define("thing", ())
 
 
-def test_a_failing_definition_leaves_nothing(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db")
+def test_a_failing_definition_leaves_nothing(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db")
     with pytest.raises(StorageError):
         database.define("other", ("CREATE TABLE other (id INTEGER)", "no sql"))
     assert database.query("SELECT name FROM sqlite_schema WHERE name = 'other'") == []
@@ -136,9 +157,9 @@ def test_a_failing_definition_leaves_nothing(tmp_path: Path) -> None:
     ],
     ids=["random", "all-zero", "zeroed-header", "truncated", "broken-page"],
 )
-def test_a_corrupt_file_is_named(tmp_path: Path, spoil: object) -> None:
+def test_a_corrupt_file_is_named(opener: Opener, tmp_path: Path, spoil: object) -> None:
     path = tmp_path / "broken.db"
-    database = _open(path)
+    database = opener(path)
     with database.transaction():
         for number in range(50):
             _add(database, number, bytes(1000))
@@ -146,11 +167,11 @@ def test_a_corrupt_file_is_named(tmp_path: Path, spoil: object) -> None:
     assert callable(spoil)
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(StorageError, match=r"broken\.db"):
-        _open(path)
+        opener(path)
 
 
-def test_a_full_disk_is_a_storage_error_and_the_database_goes_on(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db", max_bytes=100_000)
+def test_a_full_disk_is_a_storage_error_and_the_database_goes_on(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db", max_bytes=100_000)
     with database.transaction():
         _add(database, 1)
     with pytest.raises(StorageError, match="full"), database.transaction():
@@ -160,8 +181,8 @@ def test_a_full_disk_is_a_storage_error_and_the_database_goes_on(tmp_path: Path)
     assert _ids(database) == [1, 3]
 
 
-def test_a_swallowed_disk_full_error_cannot_commit_half(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db", max_bytes=100_000)
+def test_a_swallowed_disk_full_error_cannot_commit_half(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db", max_bytes=100_000)
 
     def swallow() -> None:
         with database.transaction():
@@ -174,9 +195,9 @@ def test_a_swallowed_disk_full_error_cannot_commit_half(tmp_path: Path) -> None:
     assert _ids(database) == []
 
 
-def test_a_reader_sees_one_consistent_view_and_cannot_write(tmp_path: Path) -> None:
-    writer = _open(tmp_path / "a.db")
-    reader = open_read_only(tmp_path / "a.db")
+def test_a_reader_sees_one_consistent_view_and_cannot_write(opener: Opener, tmp_path: Path) -> None:
+    writer = opener(tmp_path / "a.db")
+    reader = opener.read_only(tmp_path / "a.db")
     with reader.transaction():
         assert _ids(reader) == []
         with writer.transaction():
@@ -193,10 +214,10 @@ def test_reading_an_absent_database_names_it(tmp_path: Path) -> None:
 
 
 def test_a_lock_held_by_another_process_ends_in_a_storage_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opener: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("edge_agent.link.database.BUSY_TIMEOUT_S", 0.1)
-    database = _open(tmp_path / "a.db")
+    database = opener(tmp_path / "a.db")
     other = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StorageError, match="locked"), database.transaction():
@@ -206,8 +227,8 @@ def test_a_lock_held_by_another_process_ends_in_a_storage_error(
         _add(database, 1)
 
 
-def test_a_closed_database_refuses(tmp_path: Path) -> None:
-    database = _open(tmp_path / "a.db")
+def test_a_closed_database_refuses(opener: Opener, tmp_path: Path) -> None:
+    database = opener(tmp_path / "a.db")
     database.close()
     with pytest.raises(StorageError), database.transaction():
         pass

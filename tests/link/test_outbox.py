@@ -37,7 +37,7 @@ class Rig:
         self.open()
 
     def open(self) -> None:
-        self.database: Database = open_database(self.path)
+        self.database: Database = open_database(self.path, synchronous="NORMAL")
         self.outbox = Outbox(
             self.database,
             "gw1",
