@@ -18,7 +18,7 @@ def signed_ks_statistic(client: ArrayLike, reference: ArrayLike) -> float:
     Returns:
         In [-1, 1]; positive when the client's distribution lies lower. ``abs`` is the classical
         two-sided D, exact to one rounding: the differences are integers over n m. Where
-        D+ = D- > 0 the sign is positive.
+        D+ = D- > 0 the sign is positive (fed-clma leaves it to the rounding of its fractions).
 
     Raises:
         ValueError: a sample is empty or not finite.

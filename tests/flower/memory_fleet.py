@@ -10,7 +10,7 @@ from edge_agent.wire.blobs import BlobReference, make_chunk_list, make_reference
 from edge_agent.wire.manifest import TrainableSpec
 from edge_agent.wire.messages import Evaluate, EvaluateResult, Reply, Train, TrainResult, UpdateManifest
 from edge_agent.wire.tensors import Weights, decode_weights
-from edge_agent.wire.updates import Coding, encode_update
+from edge_agent.wire.updates import Coding, decode_update, encode_update
 from server_bridge.fleet.transport import Gateway, Order, Outcome
 from server_bridge.flower.settings import GridSettings
 
@@ -145,8 +145,6 @@ def with_update(delta_of: Callable[[Weights], Weights]) -> Tamper:
     """Replaces the honest update by a function of it; coding and digests fit."""
 
     def tamper(order: Order, outcome: Outcome) -> Outcome:
-        from edge_agent.wire.updates import decode_update
-
         assert outcome.update is not None
         assert outcome.reply is not None
         assert isinstance(outcome.reply.result, TrainResult)

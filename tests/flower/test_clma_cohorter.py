@@ -42,8 +42,9 @@ def test_the_reference_is_the_mean_of_bases_first_and_of_the_last_replies_then()
     np.testing.assert_allclose(seen[1], flatten(expected), atol=1e-5)
     rounds.run()
     strategy.end_adaptation()
+    clients[4].metrics["num-examples"] = 40
     rounds.run()
-    examples = [10, 10, 90, 10]
+    examples = [10, 10, 90, 40]
     bases = np.average([flatten(rounds.sent[n]) for n in (1, 2, 3, 4)], axis=0, weights=examples)
     np.testing.assert_allclose(seen[2], bases, atol=1e-5)
 

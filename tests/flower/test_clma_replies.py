@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from server_bridge.flower.clma import CLMA
+from server_bridge.flower.engine import run_round
+from server_bridge.flower.grid import MqttGrid
 from server_bridge.flower.records import set_message_id
 from server_bridge.flower.state import encode_state
-from tests.flower.by_hand import Rounds, close, flags, fleet_of, options
-from tests.flower.memory_fleet import initial_weights
+from tests.flower.by_hand import CALM, A, Rounds, close, flags, fleet_of, options
+from tests.flower.memory_fleet import MemoryFleet, MemoryGateway, initial_weights, towards
+from tests.flower.memory_fleet import settings as grid_settings
 
 
 def test_nobody_replied() -> None:
@@ -113,3 +116,12 @@ def test_metrics_are_averaged_over_what_all_report() -> None:
     rounds = Rounds(CLMA(**options()), clients).run()
     assert rounds.metrics["accuracy"] == 0.75
     assert "odd" not in rounds.metrics
+
+
+def test_a_gateway_without_the_metric_does_not_lose_anothers_flag() -> None:
+    members = {f"g{i}": MemoryGateway(towards(A if i < 3 else CALM, 0.2, i)) for i in range(1, 5)}
+    members["g1"].metrics = members["g2"].metrics = {"clma-drift": 1}
+    outcome = run_round(
+        CLMA(**options()), MqttGrid(MemoryFleet(members), grid_settings()), initial_weights(), 1, {}, 1.0
+    )
+    assert outcome.assignments == {"g1": "c1", "g2": "c1", "g3": "root", "g4": "root"}

@@ -4,7 +4,7 @@ from flwr.app import ConfigRecord
 from edge_agent.errors import DataError
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.records import to_record
-from server_bridge.flower.state import decode_state, encode_state
+from server_bridge.flower.state import StrategyState, decode_state, encode_state
 from tests.flower.by_hand import CALM, Client, Rounds, close, flags, fleet_of, grid_of, options
 from tests.flower.memory_fleet import initial_weights
 
@@ -42,8 +42,6 @@ def test_killed_in_any_round_it_goes_on_as_if_nothing_had_been(killed_after: int
     whole = Rounds(make(), clients)
     part = Rounds(make(), clients)
     for number in range(1, 5):
-        if number == 4:
-            clients[5].metrics["clma-loss"] = 3.0
         if number == killed_after + 1:
             state = decode_state(encode_state(part.strategy.export_state()))
             if in_mid_round:
@@ -51,7 +49,7 @@ def test_killed_in_any_round_it_goes_on_as_if_nothing_had_been(killed_after: int
             part.strategy = make()
             part.strategy.import_state(state)
         if number == 4:
-            clients[5].metrics["clma-loss"] = 3.0
+            clients[1].metrics["clma-loss"] = clients[5].metrics["clma-loss"] = 3.0
         whole.run()
         part.run()
     assert encode_state(part.strategy.export_state()) == encode_state(whole.strategy.export_state())
@@ -59,8 +57,6 @@ def test_killed_in_any_round_it_goes_on_as_if_nothing_had_been(killed_after: int
 
 
 def test_a_state_of_something_else_is_refused() -> None:
-    from server_bridge.flower.state import StrategyState
-
     with pytest.raises(DataError, match="not CLMA's"):
         CLMA().import_state(StrategyState(document={"registry": {}}))
 

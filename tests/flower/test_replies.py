@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 
 from edge_agent.wire.messages import EvaluateResult, Reply, TrainResult
 from edge_agent.wire.tensors import Weights
 from server_bridge.fleet.transport import Order, Outcome
 from server_bridge.flower.engine import run_round
 from server_bridge.flower.grid import MqttGrid
+from server_bridge.flower.records import to_record
 from server_bridge.flower.replies import NodeResult
 from server_bridge.flower.strategies import StrategyName, StrategySettings, make_strategy
 from tests.flower.memory_fleet import (
@@ -135,10 +137,6 @@ def test_everybody_with_zero_examples_leaves_the_weights_as_they_are() -> None:
 def test_an_evaluation_of_other_weights_or_of_nothing_is_refused() -> None:
     grid = MqttGrid(_fleet(None, **{"num-examples": 0}), settings())
     strategy = make_strategy(StrategySettings(name="fedavg"))
-    from flwr.app import ConfigRecord
-
-    from server_bridge.flower.records import to_record
-
     messages = strategy.configure_evaluate(1, to_record(initial_weights()), ConfigRecord(), grid)
     replies = list(grid.send_and_receive(messages))
     metrics = strategy.aggregate_evaluate(1, replies)
