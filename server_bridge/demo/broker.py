@@ -74,16 +74,15 @@ class BrokerProcess(ABC):
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         chosen_here = self._port is None
-        for attempt in range(1, START_ATTEMPTS + 1):
+        for _ in range(START_ATTEMPTS):
             self._port = free_port() if self._port is None else self._port
-            self._spawn()
-            if self._wait_until_ready():
-                return
-            self.kill()
-            if attempt == START_ATTEMPTS:
-                break
+            if not self._is_answered():
+                self._spawn()
+                if self._wait_until_ready():
+                    return
+                self.kill()
             self._port = None if chosen_here else self._port
-        raise TransientError(f"{self.name} did not start: {self.log_end()}")
+        raise TransientError(f"{self.name} did not start: its port is in use, or: {self.log_end()}")
 
     def stop(self) -> None:
         """Stop in an orderly way; nothing to do if it does not run."""
@@ -123,12 +122,17 @@ class BrokerProcess(ABC):
     def _wait_until_ready(self) -> bool:
         until_s = time.monotonic() + START_TIMEOUT_S
         while self.alive and time.monotonic() < until_s:
-            try:
-                with socket.create_connection((self.host, self.port), timeout=0.5):
-                    return self.alive
-            except OSError:
-                time.sleep(0.02)
+            if self._is_answered():
+                return self.alive
+            time.sleep(0.02)
         return False
+
+    def _is_answered(self) -> bool:
+        try:
+            with socket.create_connection((self.host, self.port), timeout=0.5):
+                return True
+        except OSError:
+            return False
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
