@@ -49,13 +49,13 @@ def json_attacks(cap):
 if sys.argv[1] == "json":
     reader = next(reader for reader in READERS if reader.name == sys.argv[2])
     for payload in json_attacks(min(reader.cap_bytes, 512 * 1024)):
-        limit({PARSE_FACTOR} * min(reader.cap_bytes, 512 * 1024) + 8 * 512 * 1024)
+        limit({PARSE_FACTOR} * min(reader.cap_bytes, 512 * 1024) + 4 * 1024 * 1024)
         attempt(reader.read, payload)
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 else:
     spec = [TrainableSpec(name="w", dtype="float32", shape=[1000])]
-    bomb = zstandard.compress(bytes(512 * 512 * 1024), 1)
-    unsized = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(64 * 512 * 1024))
+    bomb = zstandard.compress(bytes(256 * 1024 * 1024), 1)
+    unsized = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(64 * 1024 * 1024))
     lying = [stated(bomb, size) for size in (300, 5000, 1024 * 1024, TARGET_CAP_BYTES)]
     headers = [struct.pack("<Q", n) + b"{{}}" for n in (2**27, 2**40, 2**63)]
     wide = b'{{"w":{{"dtype":"F32","shape":[268435456],"data_offsets":[0,1073741824]}}}}'
