@@ -1,6 +1,5 @@
 """What the agent says of itself: the retained state message and the status file."""
 
-import resource
 import threading
 import time
 from collections.abc import Callable
@@ -102,5 +101,12 @@ class Reporter:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory this process has held."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The most memory this process has held; 0 where the kernel does not tell.
+
+    Not ``getrusage``: its figure begins with that of the process that started this one.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), 0)
