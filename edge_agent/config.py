@@ -1,11 +1,12 @@
 """The agent's settings: ``agent.toml``, overridden by ``EDGE_AGENT__SECTION__KEY`` variables."""
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from edge_agent.errors import ConfigError
 from edge_agent.link.settings_file import BrokerSection, Positive, Section, read_toml, settings_error
 from edge_agent.wire.topics import is_identifier
 
@@ -16,22 +17,24 @@ MIB = 1024 * 1024
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
+def _identifier(text: str) -> str:
+    if not is_identifier(text):
+        raise ValueError("it must be 1 to 64 of A-Z a-z 0-9 _ -")
+    return text
+
+
+Identifier = Annotated[str, AfterValidator(_identifier)]
+
+
 class GatewaySection(Section):
     """Who this is and where its files are; relative paths start at the settings file's folder."""
 
-    id: str
-    fleet: str
+    id: Identifier
+    fleet: Identifier
     data_dir: Path = Path("data")
     bundle: Path = Path("bundle")
     root: Path = Path("root.json")
     floors: Path = Path("floors.json")
-
-    @model_validator(mode="after")
-    def _identifiers(self) -> Self:
-        for name, value in (("id", self.id), ("fleet", self.fleet)):
-            if not is_identifier(value):
-                raise ValueError(f"{name} {value!r} must be 1 to 64 of A-Z a-z 0-9 _ -")
-        return self
 
 
 class ReplaySourceSection(Section):
@@ -172,20 +175,24 @@ def load_settings(path: Path) -> AgentSettings:
     Raises:
         ConfigError: absent, unreadable, no TOML, or a key unknown or wrong (named, with its value and the fix).
     """
-    raw = read_toml(path, path_keys=_PATH_KEYS, absent_hint="give its path with -c")
-    raw["gateway"] = _with_paths(raw.get("gateway"), path.resolve().parent)
+    raw = read_toml(path, path_keys=(), absent_hint="give its path with -c")
     try:
-        return AgentSettings(**raw)
+        settings = AgentSettings(**raw)
     except ValidationError as error:
         raise settings_error(path, AgentSettings, error) from None
+    except SettingsError as error:
+        raise ConfigError(
+            f"a variable {ENVIRONMENT_PREFIX}...: {error}", "give a section as JSON, or a variable a key"
+        ) from None
+    return _anchored(settings, path.resolve().parent)
 
 
-_PATH_KEYS = frozenset({"data_dir", "bundle", "root", "floors", "ca", "certificate", "key", "path"})
-
-
-def _with_paths(gateway: object, folder: Path) -> object:
-    """The gateway's files stand beside the settings file where it does not say otherwise."""
-    if not isinstance(gateway, dict):
-        return gateway
-    defaults = {"data_dir": "data", "bundle": "bundle", "root": "root.json", "floors": "floors.json"}
-    return {**{key: str(folder / name) for key, name in defaults.items()}, **gateway}
+def _anchored(settings: AgentSettings, folder: Path) -> AgentSettings:
+    """Relative paths, given or not, from the file or a variable, start at the file's folder."""
+    sections: dict[str, Section] = {name: getattr(settings, name) for name in AgentSettings.model_fields}
+    return settings.model_copy(
+        update={
+            name: section.model_copy(update={key: folder / value for key, value in section if isinstance(value, Path)})
+            for name, section in sections.items()
+        }
+    )

@@ -85,8 +85,14 @@ def read_toml(path: Path, *, path_keys: Collection[str], absent_hint: str) -> di
 def settings_error(path: Path, model: type[BaseModel], error: ValidationError) -> ConfigError:
     """What is wrong in the file, and the way out."""
     details = error.errors(include_url=False, include_context=False)
-    problems = "; ".join(f"{_place(model, detail)} = {detail['input']!r}: {detail['msg']}"[:300] for detail in details)
+    problems = "; ".join(f"{_place(model, detail)}{_value(detail)}: {detail['msg']}"[:300] for detail in details)
     return ConfigError(f"settings file {path}: {problems}", _hint(model, details))
+
+
+def _value(detail: ErrorDetails) -> str:
+    """What stands there; never a password, which a whole table may hold."""
+    secret = isinstance(detail["input"], dict) or "password" in detail["loc"]
+    return "" if secret else f" = {detail['input']!r}"
 
 
 def _hint(model: type[BaseModel], details: list[ErrorDetails]) -> str:
