@@ -29,7 +29,7 @@ class SigningLimits:
     """Bounds on what is signed.
 
     Attributes:
-        releases_per_hour: release maps and refreshes.
+        releases_per_hour: release maps.
         commands_per_minute: signed commands.
         norm_ratio: the L2 distance of weights from the bundle's initial ones may be this many
             times the initial ones' norm (at least 1).

@@ -23,9 +23,8 @@ from edge_agent.wire.messages.command import COMMAND_CAP_BYTES, Command
 from server_bridge.releases.frames import FRAME_CAP_BYTES, read_frame, write_frame
 from server_bridge.releases.keys import OnlineKeys
 from server_bridge.releases.policy import DEFAULT_LIMITS, RateLimit, ReleasePolicy, SigningLimits
-from server_bridge.releases.repository import build_binding, build_online, cohort_references
+from server_bridge.releases.repository import build_online, cohort_references
 from server_bridge.releases.signing import (
-    RefreshBinding,
     SignCommand,
     SigningReply,
     SigningRequest,
@@ -73,13 +72,10 @@ class Signer:
             reply = SigningReply(refused="malformed", problem=str(error))
         return encode(reply)
 
-    def _answer(self, request: SignCommand | SignRelease | RefreshBinding) -> SigningReply:
+    def _answer(self, request: SignCommand | SignRelease) -> SigningReply:
         if isinstance(request, SignCommand):
             return self._sign_command(request)
-        if isinstance(request, SignRelease):
-            return self._sign_release(request)
-        self._check_versions(request.versions)
-        return self._signed(build_binding(self._keys, request.versions.value(), self._clock()), request.versions)
+        return self._sign_release(request)
 
     def _sign_command(self, request: SignCommand) -> SigningReply:
         body = request.body.encode()
@@ -94,16 +90,13 @@ class Signer:
         weights = {digest: Path(path) for digest, path in request.weights.items()}
         self._policy.check(request.references, contents, weights, self._signed_before(request.previous_cohorts))
         files = build_online(self._keys, request.versions.value(), request.references, self._clock())
-        return self._signed(files, request.versions)
+        self._signed_timestamp = request.versions.timestamp
+        return SigningReply(files={name: to_base64(content) for name, content in files.items()})
 
     def _check_versions(self, versions: VersionNumbers) -> None:
         if versions.timestamp <= self._signed_timestamp:
             raise RejectedUpdate("rollback", f"timestamp version {self._signed_timestamp} is signed already")
         self._releases.take()
-
-    def _signed(self, files: Mapping[str, bytes], versions: VersionNumbers) -> SigningReply:
-        self._signed_timestamp = versions.timestamp
-        return SigningReply(files={name: to_base64(content) for name, content in files.items()})
 
     def _signed_before(self, cohorts: str | None) -> Mapping[str, BlobReference]:
         if cohorts is None:

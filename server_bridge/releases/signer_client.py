@@ -17,7 +17,6 @@ from server_bridge.releases.frames import FRAME_CAP_BYTES, read_frame, write_fra
 from server_bridge.releases.policy import DEFAULT_LIMITS, SigningLimits
 from server_bridge.releases.repository import Files, RoleVersions
 from server_bridge.releases.signing import (
-    RefreshBinding,
     SignCommand,
     SigningReply,
     SigningRequest,
@@ -97,23 +96,17 @@ class SignerClient:
             weights={digest: str(path) for digest, path in weights.items()},
             previous_cohorts=None if previous_cohorts is None else to_base64(previous_cohorts),
         )
-        return _files(self._ask(request))
-
-    def refresh(self, versions: RoleVersions) -> Files:
-        """Snapshot and timestamp metadata over the given versions.
-
-        Raises:
-            RejectedUpdate: the policy refuses.
-            TransientError: the signer cannot be reached.
-        """
-        return _files(self._ask(RefreshBinding(versions=VersionNumbers.of(versions))))
+        reply = self._ask(request)
+        if reply.files is None:
+            raise TransientError("the signer's answer holds no files")
+        return {name: from_base64(text) for name, text in reply.files.items()}
 
     def stop(self, timeout_s: float = _STOP_TIMEOUT_S) -> None:
         """End the process."""
         with self._lock:
             self._end(timeout_s)
 
-    def _ask(self, request: SignCommand | SignRelease | RefreshBinding) -> SigningReply:
+    def _ask(self, request: SignCommand | SignRelease) -> SigningReply:
         frame = encode(SigningRequest(request=request))
         with self._lock:
             reply = self._exchange(frame)
@@ -161,9 +154,3 @@ class SignerClient:
             process.kill()
             process.wait(_STOP_TIMEOUT_S)
         process.stdout.close()
-
-
-def _files(reply: SigningReply) -> Files:
-    if reply.files is None:
-        raise TransientError("the signer's answer holds no files")
-    return {name: from_base64(text) for name, text in reply.files.items()}

@@ -55,17 +55,10 @@ class SignRelease(WireModel):
     previous_cohorts: str | None = None
 
 
-class RefreshBinding(WireModel):
-    """Sign snapshot and timestamp again over what is released, so that it does not expire."""
-
-    op: Literal["refresh"] = "refresh"
-    versions: VersionNumbers
-
-
 class SigningRequest(Message):
     """One frame to the signer."""
 
-    request: Annotated[SignCommand | SignRelease | RefreshBinding, Field(discriminator="op")]
+    request: Annotated[SignCommand | SignRelease, Field(discriminator="op")]
 
 
 class SigningReply(Message):
