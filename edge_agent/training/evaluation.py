@@ -11,7 +11,7 @@ from edge_agent.drift.losses import sample_losses, sample_right
 from edge_agent.model.inference import InferenceModel
 from edge_agent.wire.manifest import Manifest
 
-BLOCK_ROWS = 256
+BLOCK_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def evaluate(
     Raises:
         DataError: features or labels do not fit the model.
 
-    Cost: blocks of 256 rows; the outputs of one block at a time.
+    Cost: blocks of 64 rows; the outputs of one block at a time.
     """
     count = len(labels)
     loss_sum, right = 0.0, 0

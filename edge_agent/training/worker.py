@@ -18,6 +18,7 @@ from edge_agent.training.job import (
     RESULT_FILE,
     UPDATE_FILE,
     EvaluationJob,
+    FailureReason,
     Job,
     TrainingJob,
     WorkDone,
@@ -31,6 +32,7 @@ from edge_agent.wire.tensors import Weights, check_weights, decode_weights
 from edge_agent.wire.updates import encode_update
 
 DETAIL_CHARS = 1000
+ALLOCATION_FAILURES = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 JOB_CAP_BYTES = 1024 * 1024
 
 
@@ -56,7 +58,15 @@ def carry_out(job_path: Path) -> WorkDone | WorkFailed:
     except MemoryError:
         return WorkFailed(reason="out-of-memory", detail="the cap on address space was reached")
     except (EdgeError, WireError) as error:
-        return WorkFailed(reason="bad-job", detail=str(error)[:DETAIL_CHARS])
+        return failure(error, "bad-job")
+
+
+def failure(error: Exception, reason: FailureReason) -> WorkFailed:
+    """A failure, told from one that the memory cap caused: onnxruntime says so only in words."""
+    text = str(error)
+    if any(words in text for words in ALLOCATION_FAILURES):
+        reason = "out-of-memory"
+    return WorkFailed(reason=reason, detail=text[:DETAIL_CHARS])
 
 
 def _load(job: Job) -> tuple[Bundle, Weights]:
@@ -77,7 +87,7 @@ def _train(job: TrainingJob, bundle: Bundle, base: Weights, update_path: Path) -
     try:
         outcome = run_local_round(bundle, base, samples.features, samples.labels, job)
     except DataError as error:
-        return WorkFailed(reason="bad-samples", detail=str(error)[:DETAIL_CHARS])
+        return failure(error, "bad-samples")
     if isinstance(outcome, WorkFailed):
         return outcome
     write_file(update_path, encode_update(outcome.delta, job.coding))
@@ -94,7 +104,7 @@ def _evaluate(job: EvaluationJob, bundle: Bundle, weights: Weights) -> WorkDone 
     try:
         evaluation = evaluate(model, bundle.manifest, samples.features, samples.labels)
     except DataError as error:
-        return WorkFailed(reason="bad-samples", detail=str(error)[:DETAIL_CHARS])
+        return failure(error, "bad-samples")
     return WorkDone(metrics=evaluation.metrics())
 
 

@@ -1,0 +1,64 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from edge_agent.errors import DataError
+from edge_agent.training.job import RESULT_FILE, FailureReason, read_result
+from edge_agent.training.worker import failure
+
+# Nothing of these: they cost start-up time and memory in every round.
+HEAVY = ("tuf", "paho", "prometheus_client", "typer", "rich", "pydantic_settings", "flwr", "onnx", "scipy", "torch")
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason"),
+    [
+        ("label 7 is outside 0..2", "bad-samples"),
+        ("infer.onnx cannot run: AllocateRawInternal Failed to allocate memory for requested buffer", "out-of-memory"),
+        ("infer.onnx cannot run: std::bad_alloc", "out-of-memory"),
+    ],
+)
+def test_a_failure_for_lack_of_memory_is_told_from_others(problem: str, reason: FailureReason) -> None:
+    assert failure(DataError(problem), "bad-samples").reason == reason
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b'{"kind":"train"}', b'{"kind":"other"}', b"\xff"])
+def test_a_file_that_is_no_job_gives_a_result_that_says_so(tmp_path: Path, payload: bytes) -> None:
+    job = tmp_path / "job.json"
+    job.write_bytes(payload)
+    done = subprocess.run([sys.executable, "-m", "edge_agent.training.worker", str(job)], check=True, timeout=60)
+    assert done.returncode == 0
+    result = read_result((tmp_path / RESULT_FILE).read_bytes())
+    assert not result.ok
+    assert result.reason == "bad-job"
+
+
+def test_the_worker_imports_little_and_starts_quickly() -> None:
+    program = (
+        "import json, resource, sys, edge_agent.training.worker\n"
+        "usage = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "print(json.dumps([sorted(sys.modules), usage.ru_utime + usage.ru_stime]))"
+    )
+    runs = [
+        json.loads(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert not {name.split(".")[0] for name in runs[0][0]} & set(HEAVY)
+    assert min(cpu_s for _, cpu_s in runs) < 0.8  # 0.22 s measured; the same machine may be twice as slow
+
+
+def test_the_worker_is_niced_and_leaves_no_core_file() -> None:
+    program = (
+        "import os, resource\n"
+        "from edge_agent.training.confinement import confine\n"
+        "from edge_agent.training.job import WorkerLimits\n"
+        "confine(WorkerLimits(nice=7, address_space_bytes=1 << 30))\n"
+        "print(os.nice(0), resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CORE)[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    own = os.nice(0)
+    assert done.stdout.split() == [str(min(own + 7, 19)), str(1 << 30), "0"]
