@@ -71,9 +71,9 @@ class BlobStore:
 
     def remove(self, digest: str) -> bool:
         """Forget a blob and its part; returns whether the whole blob was held."""
-        if (self._parts / digest).exists():
-            self._part(digest).discard()
-        return remove_file(self._file(digest))
+        whole = self._file(digest)
+        self._part(digest).discard()
+        return remove_file(whole)
 
     def digests(self) -> list[str]:
         """All whole blobs."""
@@ -112,10 +112,13 @@ class BlobStore:
         return PartFile(self._parts, digest, files=self._files)
 
     def _remove_old_parts(self, wanted: str) -> None:
-        others = [path for path in self._parts.iterdir() if is_digest(path.name) and path.name != wanted]
-        others.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        for path in others[PARTS_KEPT - 1 :]:
-            self._part(path.name).discard()
+        newest: dict[str, float] = {}
+        for path in self._parts.iterdir():
+            digest = path.name.partition(".")[0]
+            if is_digest(digest) and digest != wanted:
+                newest[digest] = max(newest.get(digest, 0.0), path.stat().st_mtime)
+        for digest in sorted(newest, key=newest.__getitem__, reverse=True)[PARTS_KEPT - 1 :]:
+            self._part(digest).discard()
 
     def _file(self, digest: str) -> Path:
         if not is_digest(digest):

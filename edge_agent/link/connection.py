@@ -43,6 +43,9 @@ class ConnectionListener(Protocol):
     def malformed(self) -> None:
         """A message whose topic is not UTF-8 was dropped."""
 
+    def not_subscribed(self, reason: str) -> None:
+        """The broker refused a subscription. That it grants one proves nothing either."""
+
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
@@ -170,6 +173,7 @@ class Connection:
         client.on_disconnect = self._on_disconnect
         client.on_message = self._on_message
         client.on_publish = self._on_publish
+        client.on_subscribe = self._on_subscribe
         client.on_socket_open = _no_delay
         return client
 
@@ -178,6 +182,8 @@ class Connection:
             self._check(self._client.loop_read())
         except _PARSER_ERRORS as error:
             self._end(f"the broker sent what is no MQTT ({type(error).__name__})")
+        if self._client._in_packet["remaining_length"] > MAX_PACKET_BYTES:  # paho itself reads packets of any size
+            self._end("the broker sends a packet over the maximum we stated")
 
     def _check(self, code: MQTTErrorCode) -> None:
         if code != MQTTErrorCode.MQTT_ERR_SUCCESS:
@@ -224,6 +230,13 @@ class Connection:
             self._listener.malformed()
             return
         self._listener.message(topic, bytes(message.payload), bool(message.retain), acknowledge)
+
+    def _on_subscribe(
+        self, client: Client, userdata: Any, message_id: int, codes: list[ReasonCode], properties: Properties | None
+    ) -> None:
+        for code in codes:
+            if code.value >= FAILURE:
+                self._listener.not_subscribed(str(code))
 
     def _on_publish(
         self, client: Client, userdata: Any, message_id: int, code: ReasonCode, properties: Properties | None

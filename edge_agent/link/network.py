@@ -119,6 +119,10 @@ class NetworkLoop:
         """``ConnectionListener``: count it."""
         self.malformed_topics += 1
 
+    def not_subscribed(self, reason: str) -> None:
+        """``ConnectionListener``: log it; nothing else can be done."""
+        _log.error("mqtt-subscription-refused", client_id=self._options.client_id, reason=reason)
+
     def _serve_connection(self) -> float:
         """One connection from attempt to end; returns how long to wait before the next."""
         self.connection += 1

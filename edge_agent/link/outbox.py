@@ -22,6 +22,7 @@ SHED_RANGES_TOLD = 64
 RESEND_FIRST_S = 5.0
 RESEND_CAP_S = 300.0
 RUNNING_TIME_KEPT_EVERY_S = 600.0
+SHED_TOLD_EVERY_S = 60.0
 
 _BODY: TypeAdapter[EventBody] = TypeAdapter(EventBody)
 _log = structlog.get_logger(__name__)
@@ -74,6 +75,7 @@ class Outbox:
         self._table = OutboxTable(database)
         self._began_s = monotonic() - self._table.running_s
         self._kept_s = self._table.running_s
+        self._shed_told_s = -SHED_TOLD_EVERY_S
         self._flights: dict[int, _Flight] = {}
         self._lock = threading.RLock()
         self.added = threading.Event()
@@ -215,7 +217,13 @@ class Outbox:
             shed += self._drop([victim])
         if shed:
             self._table.forget_shed_below_low()
-            _log.warning("outbox-events-shed", count=shed, total=self._table.shed)
+            self._tell_shed()
+
+    def _tell_shed(self) -> None:
+        """Say so once a minute at most: a full outbox must not fill the log."""
+        if self._monotonic() - self._shed_told_s >= SHED_TOLD_EVERY_S:
+            self._shed_told_s = self._monotonic()
+            _log.warning("outbox-events-shed", total=self._table.shed, held_bytes=self._table.held_bytes)
 
     def _drop(self, sequences: list[int]) -> int:
         if not sequences:

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 from edge_agent.link.database import Database
 
+OLD_AT_A_TIME = 100
+
 TABLES = (
     "CREATE TABLE outbox (sequence INTEGER PRIMARY KEY, priority INTEGER NOT NULL, put_s REAL NOT NULL,"
     " put_running_s REAL NOT NULL, body BLOB NOT NULL)",
@@ -75,18 +77,24 @@ class OutboxTable:
 
     def oldest_since_s(self) -> float | None:
         """The running time at which the oldest was put."""
-        oldest = self._database.query("SELECT min(put_running_s) FROM outbox")[0][0]
-        return None if oldest is None else float(oldest)
+        rows = self._database.query("SELECT put_running_s FROM outbox ORDER BY sequence LIMIT 1")
+        return float(rows[0][0]) if rows else None
 
     def put_before(self, running_s: float) -> list[int]:
-        """Sequences put before that running time."""
-        rows = self._database.query("SELECT sequence FROM outbox WHERE put_running_s < ?", (running_s,))
+        """The lowest sequences, at most ``OLD_AT_A_TIME``, if put before that running time."""
+        rows = self._database.query(
+            "SELECT sequence FROM (SELECT sequence, put_running_s FROM outbox ORDER BY sequence LIMIT ?)"
+            " WHERE put_running_s < ?",
+            (OLD_AT_A_TIME, running_s),
+        )
         return [int(row[0]) for row in rows]
 
     def least_wanted(self) -> int | None:
         """The oldest of the lowest priority."""
-        rows = self._database.query("SELECT sequence FROM outbox ORDER BY priority DESC, sequence LIMIT 1")
-        return int(rows[0][0]) if rows else None
+        rows = self._database.query(
+            "SELECT min(sequence) FROM outbox WHERE priority = (SELECT max(priority) FROM outbox)"
+        )
+        return None if rows[0][0] is None else int(rows[0][0])
 
     def remove(self, first: int, last: int) -> int:
         """Forget a range, both ends included; returns how many were held."""

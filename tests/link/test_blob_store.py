@@ -113,7 +113,8 @@ def test_old_parts_do_not_pile_up(tmp_path: Path) -> None:
     for number in range(10):
         part = store.begin(*_reference(DATA + bytes([number])))
         part.close()
-        os.utime(part.data_path, (number, number))
+        for path in (tmp_path / "parts").glob(f"{part.digest}*"):
+            os.utime(path, (number, number))
     assert len(list((tmp_path / "parts").glob("*.list"))) == PARTS_KEPT
 
 

@@ -14,9 +14,10 @@ from edge_agent.link.connection import Connection
 from edge_agent.link.events import Connected, Disconnected, Published, Received, SessionEvent, Subscription, Will
 from edge_agent.link.outgoing import PayloadTooLarge
 from edge_agent.link.session import MqttSession
-from edge_agent.link.settings import Backoff, BrokerSettings
+from edge_agent.link.settings import Backoff, BrokerSettings, TlsSettings
 from server_bridge.demo.broker import Mosquitto, free_port
 from tests.broker import new_mosquitto
+from tests.link.certificates import make_authority
 
 E = TypeVar("E")
 QUICK = Backoff(first_s=0.05, cap_s=0.2)
@@ -36,11 +37,12 @@ class Peer:
         keepalive_s: int = 30,
         receive_maximum: int = 100,
         max_queued: int = 1000,
+        tls: TlsSettings | None = None,
     ) -> None:
         self.inbox: queue.Queue[SessionEvent] = queue.Queue(inbox_size)
         self.seen: list[SessionEvent] = []
         self.session = MqttSession(
-            BrokerSettings("127.0.0.1", port, keepalive_s=keepalive_s),
+            BrokerSettings("127.0.0.1", port, keepalive_s=keepalive_s, tls=tls),
             client_id,
             clean_start=expiry_s == 0,
             session_expiry_s=expiry_s,
@@ -349,6 +351,20 @@ def test_what_is_no_mqtt_ends_the_connection_only(peer: MakePeer) -> None:
         assert one.session.alive
 
 
+def test_a_topic_that_is_no_utf8_is_dropped_and_counted(peer: MakePeer) -> None:
+    bad, good = bytes([0x30, 5, 0, 1, 0xFF, 0]) + b"x", bytes([0x30, 5, 0, 1]) + b"t" + bytes([0]) + b"y"
+    with Rubbish(accept_first=True, then=bad + good) as broker:
+        one = peer(broker.port, "a")
+        one.payload(b"y")
+        assert one.session.malformed_topics >= 1
+
+
+def test_a_packet_over_our_maximum_is_not_read(peer: MakePeer) -> None:
+    header = bytes([0x30, 0xFF, 0xFF, 0xFF, 0x7F])  # 268,435,455 bytes to follow
+    with Rubbish(accept_first=True, then=header + bytes(5000)) as broker:
+        assert "over the maximum" in peer(broker.port, "a").wait(Disconnected).reason
+
+
 def test_a_message_that_ends_every_connection_is_given_up(peer: MakePeer) -> None:
     with Rubbish(accept_first=True) as poison_hater:
         one = peer(poison_hater.port, "a")
@@ -356,6 +372,35 @@ def test_a_message_that_ends_every_connection_is_given_up(peer: MakePeer) -> Non
         assert not outcome.ok
         assert "given up" in outcome.reason
         assert one.session.connection >= 3
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_mutual_tls(tmp_path: Path, peer: MakePeer, trusted: bool) -> None:
+    authority = make_authority(tmp_path / "authority")
+    stranger = authority if trusted else make_authority(tmp_path / "stranger")
+    broker_files = authority.sign("127.0.0.1", tmp_path / "broker-cert")
+    own_files = stranger.sign("gw1", tmp_path / "own")
+    broker = new_mosquitto(
+        tmp_path,
+        f"cafile {authority.certificate}",
+        f"certfile {broker_files.certificate}",
+        f"keyfile {broker_files.key}",
+        "require_certificate true",
+        "tls_version tlsv1.2",
+    )
+    try:
+        tls = TlsSettings(authority.certificate, own_files.certificate, own_files.key)
+        one = peer(broker.port, "gw1", "t", tls=tls)
+        if trusted:
+            for number in range(50):
+                one.session.publish("t", b"%d" % number + bytes(100_000))
+            assert len(one.wait(Received, lambda event: event.payload[:2] == b"49").payload) == 100_002
+        else:
+            one.wait(Disconnected)
+            one.wait(Disconnected)
+            assert not any(isinstance(event, Connected) for event in one.seen)
+    finally:
+        broker.kill()
 
 
 def test_nagle_is_off(mosquitto: Mosquitto, peer: MakePeer, monkeypatch: pytest.MonkeyPatch) -> None:
