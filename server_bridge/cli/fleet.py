@@ -50,10 +50,9 @@ def provision(
     config: ConfigOption = Path("bridge.toml"),
 ) -> None:
     """Register gateways and write the folder that each of them starts from."""
-    from server_bridge.releases.provision import provision_gateway
+    from server_bridge.enrolment import enrol
 
-    load_settings(config)
-    for folder in provision_gateway(config.resolve().parent, ids, out):
+    for folder in enrol(config, ids, out):
         typer.echo(f"{folder}: edge-agent run -c {folder / 'agent.toml'}")
 
 
@@ -70,9 +69,13 @@ def run(config: ConfigOption = Path("bridge.toml")) -> None:
 @app.command()
 def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = False) -> None:
     """Show every gateway: presence, model, last flag, samples, lag behind the newest release."""
-    store = _open(load_settings(config))
-    latest = store.releases.latest()
-    views = fleet_view(store, None if latest is None else latest.versions.timestamp)
+    from server_bridge.releases.provision import RELEASES_FOLDER
+    from server_bridge.releases.record import FileReleaseBook
+
+    settings = load_settings(config)
+    latest = FileReleaseBook(settings.bridge.data_dir / RELEASES_FOLDER).latest()
+    store = _open(settings)
+    views = fleet_view(store, None if latest is None else latest[0].versions.timestamp)
     store.close()
     if as_json:
         typer.echo(json.dumps([asdict(view) for view in views], indent=2))
@@ -99,8 +102,6 @@ def log(
 
 def _open(settings: BridgeSettings) -> Store:
     data_dir = settings.bridge.data_dir
-    if settings.bridge.store is None and not (data_dir / "store.db").is_file():
-        raise ConfigError(f"{data_dir} holds no store.db", "run `server-bridge init` first, or give -c")
     return Store(settings.bridge.store or store_url(data_dir), data_dir / "blobs")
 
 

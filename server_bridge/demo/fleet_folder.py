@@ -21,7 +21,8 @@ from server_bridge.demo.timing import (
     TRIGGER_SAMPLES,
 )
 from server_bridge.fleet.registry import register
-from server_bridge.releases.provision import init_fleet, provision_gateway
+from server_bridge.enrolment import enrol
+from server_bridge.releases.provision import init_fleet
 from server_bridge.store.store import Store, store_url
 
 KEEPALIVE_S = 15
@@ -63,7 +64,7 @@ def make_fleet(
     init_fleet(bridge, groundwork.bundle.path, fleet)
     folder = FleetFolder(fleet, bridge, {gateway: gateways / gateway / "agent.toml" for gateway in groundwork.streams})
     amend(folder.bridge_settings, bridge_sections(strategy, broker, seed=seed))
-    provision_gateway(bridge, list(groundwork.streams), gateways)
+    enrol(folder.bridge_settings, list(groundwork.streams), gateways)
     _register(bridge, list(groundwork.streams))
     for gateway, settings in folder.gateways.items():
         amend(settings, gateway_sections(groundwork, gateway, broker))

@@ -58,6 +58,10 @@ class Receiver(Protocol):
         """Events that the store has now, each once."""
         ...
 
+    def on_states(self, states: Sequence[State]) -> None:
+        """What gateways say that they run and trust."""
+        ...
+
     def on_blob_missing(self, gateway: str, event: BlobMissingEvent) -> None:
         """A gateway needs a blob that stays silent."""
         ...
@@ -122,6 +126,8 @@ class Ingest:
         for action in batch.after:
             action()
         self._tell(batch.events, taken)
+        if batch.states:
+            self._receiver.on_states(batch.states)
 
     def flush_drops(self) -> None:
         """Move the counts of dropped messages to the store."""

@@ -69,7 +69,6 @@ class InboxStep:
         inbox: the session's.
         ingest: takes the messages.
         on_connected: told of every connection.
-        on_published: told how each publication ended.
     """
 
     def __init__(
@@ -77,12 +76,10 @@ class InboxStep:
         inbox: "queue.Queue[SessionEvent]",
         ingest: Ingest,
         on_connected: Callable[[], None],
-        on_published: Callable[[Published], None] = lambda event: None,
     ) -> None:
         self._inbox = inbox
         self._ingest = ingest
         self._on_connected = on_connected
-        self._on_published = on_published
 
     def __call__(self) -> None:
         """Wait a moment for messages, then handle what is there."""
@@ -112,7 +109,8 @@ class InboxStep:
                     report = _log.error if event.taken_over else _log.warning
                     report("broker-disconnected", reason=event.reason, taken_over=event.taken_over)
                 case Published():
-                    self._on_published(event)
+                    if not event.ok:
+                        _log.warning("publication-refused", reason=event.reason)
         self._ingest.handle(messages)
 
 

@@ -19,6 +19,7 @@ from edge_agent.wire.messages import (
     Event,
     Presence,
     Reply,
+    State,
     Train,
     TrainResult,
     sign_command,
@@ -64,6 +65,7 @@ class MqttFleet:
         update_cap_bytes: by bundle digest, the most an update may take.
         boot_id: this start of the bridge.
         on_events: told when the store has new events.
+        on_states: told what gateways say that they run and trust.
         on_due: told that :meth:`tick` has something to do now; must not block.
     """
 
@@ -79,6 +81,7 @@ class MqttFleet:
         boot_id: str,
         *,
         on_events: Callable[[Sequence[Event]], None] = lambda events: None,
+        on_states: Callable[[Sequence[State]], None] = lambda states: None,
         on_due: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -93,6 +96,7 @@ class MqttFleet:
         self._update_cap_bytes = update_cap_bytes
         self._boot_id = boot_id
         self._on_events = on_events
+        self._on_states = on_states
         self._on_due = on_due
         self._monotonic = monotonic
         self._wall = wall
@@ -187,6 +191,10 @@ class MqttFleet:
     def on_new_events(self, events: Sequence[Event]) -> None:
         """The store has new events."""
         self._on_events(events)
+
+    def on_states(self, states: Sequence[State]) -> None:
+        """What gateways say that they run and trust."""
+        self._on_states(states)
 
     def on_blob_missing(self, gateway: str, event: BlobMissingEvent) -> None:
         """Publish it again."""

@@ -5,11 +5,11 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from edge_agent.link.events import Published, SessionEvent, Subscription, Will
+from edge_agent.link.events import SessionEvent, Subscription, Will
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.codec import encode
-from edge_agent.wire.messages import BridgePresence, Event
+from edge_agent.wire.messages import BridgePresence, Event, State
 from edge_agent.wire.messages.command import Sign
 from edge_agent.wire.topics import FleetTopics
 from server_bridge.fleet.ingest import Ingest
@@ -37,10 +37,9 @@ class FleetStation:
         store: where it goes.
         sign: signs commands.
         update_cap_bytes: by bundle digest, the most an update may take.
-        make_blobs: given the session, makes what publishes blobs through it.
+        blobs: publishes base weights.
         on_events: told when the store has new events.
-        on_connected: told of every connection; must not block.
-        on_published: told how each publication ended; must not block.
+        on_states: told what gateways say that they run and trust; must not block.
     """
 
     def __init__(
@@ -50,16 +49,14 @@ class FleetStation:
         store: Store,
         sign: Sign,
         update_cap_bytes: Callable[[str], int],
-        make_blobs: Callable[[MqttSession], BlobSource],
+        blobs: BlobSource,
         *,
         on_events: Callable[[Sequence[Event]], None] = lambda events: None,
-        on_connected: Callable[[], None] = lambda: None,
-        on_published: Callable[[Published], None] = lambda event: None,
+        on_states: Callable[[Sequence[State]], None] = lambda states: None,
     ) -> None:
         self.boot_id = secrets.token_hex(8)
         self._topics = topics
         self._store = store
-        self._told_connected = on_connected
         inbox: queue.Queue[SessionEvent] = queue.Queue(INBOX_MESSAGES)
         self.session = MqttSession(
             broker,
@@ -80,11 +77,12 @@ class FleetStation:
             store,
             registry,
             self._post,
-            make_blobs(self.session),
+            blobs,
             sign,
             update_cap_bytes,
             self.boot_id,
             on_events=on_events,
+            on_states=on_states,
             on_due=lambda: self._timer.hurry(),
         )
         self._ingest = Ingest(
@@ -92,7 +90,7 @@ class FleetStation:
         )
         self._timer = TimerStep(self.fleet.tick, self._housekeeping)
         self.loops = (
-            Loop("fleet-inbox", InboxStep(inbox, self._ingest, self._connected, on_published)),
+            Loop("fleet-inbox", InboxStep(inbox, self._ingest, self._connected)),
             Loop("fleet-timer", self._timer),
         )
 
@@ -117,7 +115,6 @@ class FleetStation:
     def _connected(self) -> None:
         self.fleet.presence.reconnected()
         self._post.send_raw(self._topics.bridge, self._presence(online=True), retain=True)
-        self._told_connected()
 
     def _presence(self, *, online: bool) -> bytes:
         return encode(BridgePresence(boot_id=self.boot_id, online=online))

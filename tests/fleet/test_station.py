@@ -60,7 +60,7 @@ class Line:
             self.store,
             lambda body: ("key", b"signature"),
             lambda bundle: 100_000,
-            lambda session: self.blobs,
+            self.blobs,
         )
         self.transport = station.fleet
         return station

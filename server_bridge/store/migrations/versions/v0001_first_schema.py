@@ -29,17 +29,6 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_adaptations_status"), "adaptations", ["status"], unique=False)
     op.create_table(
-        "cohort_versions",
-        sa.Column("bundle", sa.String(length=64), nullable=False),
-        sa.Column("cohort", sa.String(length=128), nullable=False),
-        sa.Column("version", sa.BigInteger(), nullable=False),
-        sa.Column("release", sa.Integer(), nullable=False),
-        sa.Column("weights", sa.String(length=64), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("bundle", "cohort", "version"),
-    )
-    op.create_index(op.f("ix_cohort_versions_release"), "cohort_versions", ["release"], unique=False)
-    op.create_table(
         "commands",
         sa.Column("command_id", sa.String(length=128), nullable=False),
         sa.Column("gateway", sa.String(length=64), nullable=False),
@@ -140,13 +129,6 @@ def upgrade() -> None:
         sa.UniqueConstraint("node_id"),
     )
     op.create_table(
-        "membership",
-        sa.Column("gateway", sa.String(length=64), nullable=False),
-        sa.Column("bundle", sa.String(length=64), nullable=False),
-        sa.Column("cohort", sa.String(length=128), nullable=False),
-        sa.PrimaryKeyConstraint("gateway"),
-    )
-    op.create_table(
         "outbox_marks",
         sa.Column("gateway", sa.String(length=64), nullable=False),
         sa.Column("epoch", sa.String(length=128), nullable=False),
@@ -163,24 +145,6 @@ def upgrade() -> None:
         sa.Column("connection", sa.BigInteger(), nullable=False),
         sa.Column("changed_s", sa.Float(precision=53), nullable=False),
         sa.PrimaryKeyConstraint("gateway"),
-    )
-    op.create_table(
-        "published",
-        sa.Column("digest", sa.String(length=64), nullable=False),
-        sa.Column("length", sa.BigInteger(), nullable=False),
-        sa.Column("chunk_list", sa.String(length=64), nullable=False),
-        sa.Column("published_s", sa.Float(precision=53), nullable=False),
-        sa.Column("retired_s", sa.Float(precision=53), nullable=True),
-        sa.PrimaryKeyConstraint("digest"),
-    )
-    op.create_table(
-        "releases",
-        sa.Column("number", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("time_s", sa.Float(precision=53), nullable=False),
-        sa.Column("reason", sa.Text(), nullable=False),
-        sa.Column("map_digest", sa.String(length=64), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("number"),
     )
     op.create_table(
         "rounds",
