@@ -19,6 +19,10 @@ BUSY_TIMEOUT_S = 10.0
 WAL_LIMIT_BYTES = 8 * 1024 * 1024
 
 
+class DatabaseCorrupt(StorageError):
+    """The file is no database, or a damaged one; reading it again will not help."""
+
+
 class Database:
     """An open database; made by :func:`open_database` and :func:`open_read_only`."""
 
@@ -155,7 +159,8 @@ class Database:
         try:
             yield
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
-            raise StorageError(f"{self.path}: {error}", _hint(error)) from error
+            kind = DatabaseCorrupt if _is_corruption(error) else StorageError
+            raise kind(f"{self.path}: {error}", _hint(error)) from error
 
 
 def open_database(path: Path, *, synchronous: Synchronous = "FULL", max_bytes: int | None = None) -> Database:
@@ -167,7 +172,8 @@ def open_database(path: Path, *, synchronous: Synchronous = "FULL", max_bytes: i
         max_bytes: the file grows no further; writes beyond raise ``StorageError``.
 
     Raises:
-        StorageError: the file cannot be opened, or is corrupt (named).
+        DatabaseCorrupt: the file is damaged.
+        StorageError: the file cannot be opened.
     """
     database = _connect(path, "rwc", read_only=False)
     try:
@@ -214,7 +220,12 @@ def _connect(path: Path, mode: str, *, read_only: bool) -> Database:
 def _check(database: Database) -> None:
     verdict = database.query("PRAGMA quick_check(1)")
     if verdict != [("ok",)]:
-        raise StorageError(f"{database.path} is corrupt: {verdict[0][0]}", "restore it or let it be made anew")
+        raise DatabaseCorrupt(f"{database.path} is corrupt: {verdict[0][0]}", "restore it or let it be made anew")
+
+
+def _is_corruption(error: Exception) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _hint(error: Exception) -> str:

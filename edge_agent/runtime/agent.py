@@ -5,6 +5,7 @@ import secrets
 import signal
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -15,9 +16,10 @@ from edge_agent.errors import StorageError, TransientError
 from edge_agent.link.blob_store import BlobStore
 from edge_agent.link.download import Downloader
 from edge_agent.link.durable import make_directory, read_file
-from edge_agent.link.events import Disconnected, Published, SessionEvent, Subscription, Will
+from edge_agent.link.events import Disconnected, Published, SessionEvent, Subscription
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.outbox_pump import OutboxPump
+from edge_agent.link.presence import PresenceRepetition, PresenceVoice
 from edge_agent.link.session import MqttSession
 from edge_agent.link.upload import Uploader
 from edge_agent.model.bundle import load_bundle
@@ -42,14 +44,13 @@ from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import ModelServer
 from edge_agent.training.job import WorkerLimits
 from edge_agent.training.supervisor import TrainingSupervisor
-from edge_agent.wire.codec import decode, encode
-from edge_agent.wire.messages import Ack, BridgePresence, Configure, ErrorEvent, Presence, State
+from edge_agent.wire.codec import decode
+from edge_agent.wire.messages import Ack, BridgePresence, Configure, ErrorEvent, State
 from edge_agent.wire.provision import ProvisionedFloors
 from edge_agent.wire.topics import FleetTopics
 
 SESSION_EXPIRY_S = 14 * 86_400
 SUPERVISION_S = 0.5
-PRESENCE_REPEAT_S = 600.0
 STOP_S = 1.5
 STOP_ALL_S = 4.0
 _log = structlog.get_logger(__name__)
@@ -137,16 +138,13 @@ class Agent:
         return died
 
     def _supervise(self, parts: dict[str, Part]) -> bool:
-        presence_due_s = time.monotonic() + PRESENCE_REPEAT_S
         while not self._stopping.wait(SUPERVISION_S):
             dead = next((name for name, part in parts.items() if not part.alive), None)
             if dead is not None:
                 _log.error("part_died", part=dead)
                 self._report_error(dead, "the part died", "the agent ends; its service restarts it; see its log")
                 return True
-            if time.monotonic() >= presence_due_s:
-                presence_due_s = time.monotonic() + PRESENCE_REPEAT_S
-                self._publish_presence(online=True)
+            self._speak(lambda: self._repetition.tick(time.monotonic()))
         return False
 
     def _parts(self) -> dict[str, Part]:
@@ -216,6 +214,7 @@ class Agent:
         broker, topics, gateway = self._settings.broker.settings(), self._topics, self._gateway
         data = self._settings.gateway.data_dir
         self._events: queue.Queue[SessionEvent] = queue.Queue(INBOX_EVENTS)
+        self._voice = PresenceVoice(topics, gateway, self._boot_id)
         self._session = MqttSession(
             broker,
             gateway,
@@ -227,8 +226,9 @@ class Agent:
                 Subscription(topics.release),
                 Subscription(topics.bridge),
             ],
-            will=lambda connection: Will(topics.presence(gateway), encode(self._presence(connection, online=False))),
+            will=self._voice.will,
         )
+        self._repetition = PresenceRepetition(self._voice, self._session)
         self._pump = OutboxPump(self._outbox, self._session, topics.event(gateway))
         self._blobs = BlobStore(data / "blobs")
         self._downloader = Downloader(broker, f"{gateway}.down", topics, self._blobs)
@@ -304,7 +304,7 @@ class Agent:
 
     def _connected(self, connection: int) -> None:
         _log.info("connected", connection=connection)
-        self._publish_presence(online=True)
+        self._speak(lambda: self._repetition.connected(connection, time.monotonic()))
         self._pump.on_connected()
         self._reporter.soon()
 
@@ -319,7 +319,10 @@ class Agent:
 
     def _acknowledged(self, ack: Ack) -> None:
         if ack.epoch is not None and ack.committed:
-            self._outbox.acknowledge(ack.epoch, ack.committed)
+            try:
+                self._outbox.acknowledge(ack.epoch, ack.committed)
+            except StorageError as error:
+                _log.error("acknowledgement_not_stored", problem=str(error))
         for grant in ack.grants:
             self._uploader.grant(grant)
 
@@ -337,22 +340,19 @@ class Agent:
             self._work.set_enabled(order.training_enabled)
 
     def _identify(self) -> None:
-        self._publish_presence(online=True)
+        self._speak(lambda: self._voice.announce(self._session, self._session.connection))
         self._reporter.soon()
 
-    def _presence(self, connection: int, *, online: bool) -> Presence:
-        return Presence(gateway=self._gateway, online=online, boot_id=self._boot_id, connection=connection)
-
-    def _publish_presence(self, *, online: bool) -> None:
-        message = self._presence(self._session.connection, online=online)
+    def _speak(self, say: Callable[[], object]) -> None:
+        """Presence is repeated: one that finds no room is said again."""
         try:
-            self._session.publish(self._topics.presence(self._gateway), encode(message), retain=True)
+            say()
         except TransientError as error:
             _log.info("presence_not_sent", problem=str(error))
 
     def _say_goodbye(self) -> None:
         if self._session.connected:
-            self._publish_presence(online=False)
+            self._speak(lambda: self._voice.farewell(self._session))
 
     def _forget_blob(self, digest: str) -> None:
         self._blobs.remove(digest)
@@ -386,6 +386,7 @@ class Agent:
             "connected": str(self._session.connected),
             "refused_samples": self._pipeline.refused_samples,
             "unrecorded_samples": self._pipeline.unrecorded_samples,
+            "unrecorded_labels": self._pipeline.unrecorded_labels,
             "lost_batches": self._recorder.lost_batches,
             "flags": self._watch.firings,
             "outbox_shed": self._outbox.shed,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from edge_agent.errors import StorageError
 from edge_agent.link.events import Connected, Disconnected, Published, Received, SessionEvent
 from edge_agent.wire.codec import decode
 from edge_agent.wire.errors import WireError
@@ -32,7 +33,11 @@ class Receivers:
 
 
 class Inbox:
-    """One thread that reads the session's events and passes them on; malformed ones are counted."""
+    """One thread that reads the session's events and passes them on.
+
+    Malformed ones are counted and dropped, and so is what the disk refuses: its sender has no
+    answer and sends it again.
+    """
 
     def __init__(self, fleet: str, events: "queue.Queue[SessionEvent]", receivers: Receivers) -> None:
         self._fleet = fleet
@@ -42,6 +47,7 @@ class Inbox:
         self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
         self.failure: BaseException | None = None
         self.malformed: dict[str, int] = {}
+        self.not_stored = 0
 
     def start(self) -> None:
         """Begin to read."""
@@ -76,6 +82,9 @@ class Inbox:
             except WireError as error:
                 self.malformed[error.what] = self.malformed.get(error.what, 0) + 1
                 _log.warning("message_dropped", topic=event.topic[:200], problem=str(error)[:300])
+            except StorageError as error:
+                self.not_stored += 1
+                _log.error("message_not_stored", topic=event.topic[:200], problem=str(error))
         elif isinstance(event, Connected):
             self._receivers.connected(event.connection)
         elif isinstance(event, Disconnected):

@@ -38,11 +38,18 @@ class InstanceLock:
 
 
 def is_running(data_dir: Path) -> bool:
-    """Whether an agent holds the folder's lock."""
+    """Whether an agent holds the folder's lock.
+
+    Raises:
+        StorageError: the lock file cannot be read.
+    """
+    path = data_dir / LOCK_FILE
     try:
-        descriptor = os.open(data_dir / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise StorageError(f"{path} cannot be opened: {error.strerror}", "ask as the agent's own user") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import structlog
 
-from edge_agent.errors import DataError, StorageError, TransientError
+from edge_agent.errors import DataError, TransientError
 from edge_agent.link.blob_store import BlobStore
-from edge_agent.link.download import Downloader
+from edge_agent.link.download import BlobUnavailable, Downloader
 from edge_agent.link.durable import read_file
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.upload import Uploader
@@ -104,6 +104,7 @@ class LocalWork:
 
         Raises:
             OrderFailed: refused by a limit, or the round came to nothing (with the reason).
+            StorageError: the disk refused.
         """
         self._admit()
         serving = self._fitting(action.bundle)
@@ -192,22 +193,26 @@ class LocalWork:
             timeout_s = min(self._remaining(deadline_s), FETCH_TRY_S)
             try:
                 path = self._downloader.fetch(reference, timeout_s=timeout_s, cancelled=ended)
-            except TransientError as error:
-                _log.info("base_weights_silent", digest=reference.digest, problem=str(error))
-                self._outbox.put(BlobMissingEvent(blob=reference), Priority.LIFECYCLE)
+            except BlobUnavailable as error:
+                _log.info("weights_absent", digest=reference.digest, reason=error.reason)
+                if error.reason == "too-large":
+                    raise OrderFailed("too-large", str(error)) from None
+                if error.reason in ("silent", "withdrawn"):
+                    self._outbox.put(BlobMissingEvent(blob=reference), Priority.LIFECYCLE)
                 time.sleep(min(1.0, self._remaining(deadline_s)))
             else:
                 self._forget_all_but(reference)
                 return path
 
     def _forget_all_but(self, reference: BlobReference) -> None:
-        """One round's weights at a time: the bridge has those of earlier rounds."""
+        """One order's files at a time: the bridge has what earlier ones were about."""
         for digest in self._blobs.digests():
             if digest != reference.digest:
                 self._blobs.remove(digest)
 
     def _run(self, job: TrainingJob | EvaluationJob, ended: Callable[[], bool]) -> TrainingOutcome:
         try:
+            self._supervisor.sweep({job.command_id})
             outcome = self._supervisor.finished(job.command_id)
             if outcome is None:
                 self._supervisor.start(job)
@@ -217,7 +222,7 @@ class LocalWork:
                     raise OrderFailed("superseded", "a newer order came")
                 time.sleep(POLL_S)
                 outcome = self._supervisor.poll()
-        except (TransientError, StorageError, DataError) as error:
+        except (TransientError, DataError) as error:
             raise OrderFailed("not-started", str(error)) from None
         if not outcome.ok:
             self._report(job, outcome)

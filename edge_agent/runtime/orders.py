@@ -1,6 +1,5 @@
 """Commands of the bridge: verified, carried out once, answered as often as asked."""
 
-import json
 import queue
 import threading
 import time
@@ -10,10 +9,10 @@ from typing import Protocol
 
 import structlog
 
-from edge_agent.errors import TransientError
+from edge_agent.errors import StorageError, TransientError
 from edge_agent.link.database import Database
 from edge_agent.link.session import MqttSession
-from edge_agent.wire.codec import encode
+from edge_agent.wire.codec import decode, encode
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import (
     Command,
@@ -25,7 +24,7 @@ from edge_agent.wire.messages import (
     Train,
     open_command,
 )
-from edge_agent.wire.messages.reply import ReplyResult
+from edge_agent.wire.messages.reply import REPLY_CAP_BYTES, ReplyResult
 
 KEPT_COMMANDS = 200
 QUEUE_COMMANDS = 64
@@ -80,6 +79,8 @@ class Orders:
 
     A repeated command id re-sends the stored result; one that a crash interrupted is begun
     anew when the bridge signs it for the new boot id. A newer order ends the one under way.
+
+    ``refused`` counts commands by ``retained``, ``malformed``, ``unsigned`` and ``misaddressed``.
 
     Args:
         verify: (key id, signature, signed bytes) to whether the bridge's key made it.
@@ -142,18 +143,27 @@ class Orders:
         return self._under_way is not None
 
     def receive(self, payload: bytes, *, retained: bool) -> None:
-        """Take a command from the link; never raises for its content."""
+        """Take a command from the link; never raises for its content.
+
+        Raises:
+            StorageError: it cannot be remembered; nothing is done or answered.
+        """
+        if retained:
+            self._refuse("retained", "a retained command would be carried out at every start")
+            return
         try:
-            if retained:
-                raise WireError("command", "retained commands are refused")
             command = open_command(payload, self._verify)
-            if (command.fleet, command.gateway) != (self._fleet, self._gateway):
-                raise WireError("command", f"addressed to {command.fleet}/{command.gateway}")
         except WireError as error:
-            self.refused[error.problem[:80]] = self.refused.get(error.problem[:80], 0) + 1
-            _log.warning("command_refused", problem=error.problem)
+            self._refuse("unsigned" if error.what == "command" else "malformed", error.problem)
+            return
+        if (command.fleet, command.gateway) != (self._fleet, self._gateway):
+            self._refuse("misaddressed", f"addressed to {command.fleet}/{command.gateway}")
             return
         self._admit(command)
+
+    def _refuse(self, kind: str, problem: str) -> None:
+        self.refused[kind] = self.refused.get(kind, 0) + 1
+        _log.warning("command_refused", kind=kind, problem=problem)
 
     def _admit(self, command: Command) -> None:
         if command.boot_id != self._boot_id:
@@ -206,18 +216,42 @@ class Orders:
         with self._lock:
             self._under_way = command.command_id
         try:
-            result = self._work(pending)
-        except OrderFailed as error:
-            if self._stopping.is_set():
-                return
-            reply = Reply(**self._base(command), status="error", reason=error.reason, detail=error.detail[:2000])
-            _log.warning("order_failed", command=command.command_id, reason=error.reason, detail=error.detail)
-        else:
-            reply = Reply(**self._base(command), status="ok", result=result)
+            reply = self._known_reply(command) or self._outcome(pending)
+            if reply is not None:
+                self._conclude(command, reply)
         finally:
             with self._lock:
                 self._under_way = None
-        self._finish(command, reply)
+
+    def _known_reply(self, command: Command) -> Reply | None:
+        """The same command may have been admitted twice, with another one between."""
+        try:
+            return self._stored_reply(command.command_id)
+        except StorageError as error:
+            _log.error("stored_reply_not_read", command=command.command_id, problem=str(error))
+            return None
+
+    def _outcome(self, pending: Pending) -> Reply | None:
+        """The reply to an order; none if the agent stops."""
+        command = pending.command
+        try:
+            return Reply(**self._base(command), status="ok", result=self._work(pending))
+        except (OrderFailed, StorageError) as error:
+            if self._stopping.is_set():
+                return None
+            reason, detail = (
+                ("storage", str(error)) if isinstance(error, StorageError) else (error.reason, error.detail)
+            )
+            _log.warning("order_failed", command=command.command_id, reason=reason, detail=detail)
+            return Reply(**self._base(command), status="error", reason=reason, detail=detail)
+
+    def _conclude(self, command: Command, reply: Reply) -> None:
+        """A disk that refuses costs the memory of the result, not the answer."""
+        try:
+            self._finish(command, reply)
+        except StorageError as error:
+            _log.error("reply_not_stored", command=command.command_id, problem=str(error))
+            self._send(reply)
 
     def _work(self, pending: Pending) -> ReplyResult:
         command, action = pending.command, pending.command.action
@@ -262,7 +296,11 @@ class Orders:
         rows = self._database.query("SELECT reply FROM command WHERE id = ?", (command_id,))
         if not rows or rows[0][0] is None:
             return None
-        return Reply.model_validate(json.loads(rows[0][0]))
+        try:
+            return decode(Reply, rows[0][0].encode(), cap_bytes=REPLY_CAP_BYTES)
+        except WireError as error:
+            _log.error("stored_reply_unreadable", command=command_id, problem=error.problem)
+            return None
 
     def _send(self, reply: Reply) -> None:
         """A lost reply is asked for again by the repeated command."""

@@ -76,7 +76,7 @@ def monitor_rule(section: MonitorSection, manifest: Manifest) -> LossRiseParams:
     if spec is None:
         raise ConfigError(
             f"bundle {manifest.name!r} has no monitor {MONITOR_NAME!r}",
-            "build it with calibration data, or set [monitor] rule = 'published'",
+            "build it with calibration data: also the published rule takes its batch size from there",
         )
     if section.rule == "published":
         return published(batch_size=spec.batch_size, gamma=section.gamma)

@@ -2,7 +2,6 @@
 
 import queue
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
@@ -31,7 +30,8 @@ class Pipeline:
     """Reads the source and predicts; disk and network are other threads' work.
 
     The queue to the recorder is bounded. When it is full the predictions are still made and
-    passed to the sink; what could not be recorded is counted in ``unrecorded``.
+    passed to the sink; what could not be recorded is counted in ``unrecorded_samples`` and
+    ``unrecorded_labels``.
     """
 
     def __init__(self, source: Source, server: ModelServer, sink: Sink) -> None:
@@ -46,6 +46,7 @@ class Pipeline:
         self.served_samples = 0
         self.refused_samples = 0
         self.unrecorded_samples = 0
+        self.unrecorded_labels = 0
 
     def start(self) -> None:
         """Begin to serve."""
@@ -93,6 +94,4 @@ class Pipeline:
             self.recordables.put_nowait(Recordable(batch, served, labels))
         except queue.Full:
             self.unrecorded_samples += len(batch.ids) if batch is not None else 0
-
-
-Clock = Callable[[], float]
+            self.unrecorded_labels += len(labels)

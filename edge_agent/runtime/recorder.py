@@ -18,7 +18,6 @@ from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import ModelServer
 
 GET_TIMEOUT_S = 0.25
-CATCH_UP_ROWS = 5000
 STORAGE_PAUSE_S = 1.0
 _log = structlog.get_logger(__name__)
 
@@ -28,7 +27,8 @@ class Recorder:
 
     Labels joined, samples kept and holdout counts are one transaction of the sample database;
     the monitor's state and its flag are one transaction of the agent's. When the disk refuses,
-    the batch is counted as lost and serving goes on.
+    the batch is counted as lost and serving goes on; what was recorded and could not be judged is
+    judged later.
 
     Args:
         samples_db: the store's and the counts' database.
@@ -81,14 +81,14 @@ class Recorder:
 
     def _run(self) -> None:
         try:
-            self._judge(self._store.labelled_since(self._watch.cursor, CATCH_UP_ROWS))
             while not (self._stopping.is_set() and self._recordables.empty()):
                 try:
                     item = self._recordables.get(timeout=GET_TIMEOUT_S)
                 except queue.Empty:
                     item = None
                 self._guarded(item)
-            self._report_counts()
+            self._counts_due_s = 0.0
+            self._guarded(None)
         except Exception as error:
             self.failure = error
             _log.exception("recorder_failed")
@@ -98,25 +98,29 @@ class Recorder:
         try:
             if item is not None:
                 self._judge(self._record(item))
+            elif self._watch.behind:
+                self._judge([])
             if time.monotonic() >= self._counts_due_s:
                 self._report_counts()
         except StorageError as error:
-            self.lost_batches += 1
-            _log.error("batch_not_recorded", problem=str(error), lost=self.lost_batches)
+            _log.error("storage_failed", problem=str(error), lost=self.lost_batches)
             self._stopping.wait(STORAGE_PAUSE_S)
         except DataError as error:
-            self.lost_batches += 1
-            _log.warning("batch_refused", problem=str(error))
+            _log.warning("batch_refused", problem=str(error), lost=self.lost_batches)
 
     def _record(self, item: Recordable) -> list[LabelledRow]:
         now_s = time.time()
         rows: list[LabelledRow] = []
-        with self._samples_db.transaction():
-            if item.batch is not None and item.served is not None:
-                rows += self._store.add(item.batch, item.served, now_s)
-            if item.labels:
-                rows += self._store.label(item.labels, now_s)
-            self._counts.add(rows)
+        try:
+            with self._samples_db.transaction():
+                if item.batch is not None and item.served is not None:
+                    rows += self._store.add(item.batch, item.served, now_s)
+                if item.labels:
+                    rows += self._store.label(item.labels, now_s)
+                self._counts.add(rows)
+        except (StorageError, DataError):
+            self.lost_batches += 1
+            raise
         return rows
 
     def _judge(self, rows: list[LabelledRow]) -> None:

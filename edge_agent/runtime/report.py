@@ -85,7 +85,11 @@ class Reporter:
             _log.exception("reporter_failed")
 
     def _report(self) -> None:
-        reading = self._read()
+        try:
+            reading = self._read()
+        except StorageError as error:
+            _log.error("state_not_read", problem=str(error))
+            return
         if self._session.connected:
             try:
                 self._session.publish(self._topic, encode(reading.state), retain=True)

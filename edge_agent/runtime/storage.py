@@ -6,8 +6,8 @@ from pathlib import Path
 
 import structlog
 
-from edge_agent.errors import StorageError
-from edge_agent.link.database import Database, Synchronous, open_database
+from edge_agent.link.database import Database, DatabaseCorrupt, Synchronous, open_database
+from edge_agent.link.durable import storage_errors
 
 _log = structlog.get_logger(__name__)
 
@@ -15,22 +15,24 @@ _log = structlog.get_logger(__name__)
 def open_or_set_aside(path: Path, *, synchronous: Synchronous) -> tuple[Database, str | None]:
     """Open a database; a corrupt one is renamed to ``<name>.corrupt-<time>`` and a new one is made.
 
+    One that cannot be opened for another reason (disk full, no right, in use) is left alone: what
+    it holds must not be lost for that.
+
     Returns:
         The database, and what was wrong with the one set aside.
 
     Raises:
-        StorageError: not even a new one can be made.
+        StorageError: it cannot be opened, or not even a new one can be made.
     """
     try:
         return open_database(path, synchronous=synchronous), None
-    except StorageError as error:
-        if not path.exists():
-            raise
+    except DatabaseCorrupt as error:
         problem = str(error)
     stamp = int(time.time())
-    for suffix in ("", "-wal", "-shm"):
+    for suffix in ("-shm", "-wal", ""):
         file = path.with_name(path.name + suffix)
         if file.exists():
-            os.replace(file, path.with_name(f"{path.name}.corrupt-{stamp}{suffix}"))
+            with storage_errors("set aside", file):
+                os.replace(file, path.with_name(f"{path.name}.corrupt-{stamp}{suffix}"))
     _log.error("database_set_aside", path=str(path), problem=problem)
     return open_database(path, synchronous=synchronous), problem

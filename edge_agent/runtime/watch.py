@@ -2,6 +2,7 @@
 
 import json
 import secrets
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from edge_agent.drift.change_point import change_index
 from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseParams, LossRiseState, Verdict, rebaseline, step
 from edge_agent.drift.losses import sample_losses
+from edge_agent.errors import DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.samples.record import LabelledRow
@@ -27,6 +29,7 @@ TABLES = (
         state TEXT NOT NULL
     )""",
 )
+CATCH_UP_ROWS = 1000
 _log = structlog.get_logger(__name__)
 
 
@@ -37,6 +40,7 @@ class Place:
     Attributes:
         epoch: random per database; with the firing number it makes a flag's id.
         weights: the digest of the weights the state is about.
+        rule: the constants the state was made with.
         cursor: arrival number of the last labelled sample judged or passed over.
         drifted_from: id of the first drifted sample of the latest flag; training starts there.
         open_flag: whether no activation has followed that flag yet.
@@ -44,6 +48,7 @@ class Place:
 
     epoch: str
     weights: str
+    rule: str = ""
     cursor: int = 0
     drifted_from: str | None = None
     open_flag: bool = False
@@ -52,9 +57,12 @@ class Place:
 class DriftWatch:
     """Steps the monitor over batches of the next B labelled samples that the active weights served.
 
+    A flag that the disk refused is raised when the disk is back: its rows are read again.
+
     Args:
         database: holds the monitor's state; the outbox must use the same one.
-        params: the rule in force.
+        params: the rule in force. State made by another rule is not compared with: it begins
+            as after an activation.
     """
 
     def __init__(
@@ -74,8 +82,11 @@ class DriftWatch:
         self._gateway = gateway
         self._manifest = manifest
         self._params = params
+        self._rule = json.dumps(asdict(params), sort_keys=True)
         self._buffer: list[LabelledRow] = []
+        self._behind = True
         self._place, self._state = self._load()
+        self.unjudged_batches = 0
         self.last_verdict: Verdict | None = None
 
     @property
@@ -87,6 +98,11 @@ class DriftWatch:
     def open_flag(self) -> bool:
         """Whether a flag stands that no activation has answered."""
         return self._place.open_flag
+
+    @property
+    def behind(self) -> bool:
+        """Whether the store may hold rows that are still to be judged: at the start, and after a failure."""
+        return self._behind
 
     @property
     def cursor(self) -> int:
@@ -102,16 +118,42 @@ class DriftWatch:
         """Judge what has arrived; returns how many flags were raised.
 
         Rows served by other weights than the active ones are passed over. Rows that do not fill a
-        batch wait; after a restart they are read again from the cursor.
+        batch wait. The first call, and the one after a failure, reads the store from the cursor on.
+
+        Args:
+            rows: as the store gave them; it must hold them already.
+
+        Raises:
+            StorageError: what was not judged will be by a later call.
         """
-        if active.weights != self._place.weights:
-            self._activate(active)
+        try:
+            if active.weights != self._place.weights:
+                self._activate(active)
+            flags = sum(self._take(page, active) for page in (self._unjudged() if self._behind else [rows]))
+        except StorageError:
+            self._behind, self._buffer = True, []
+            raise
+        self._behind = False
+        return flags
+
+    def _unjudged(self) -> Iterator[list[LabelledRow]]:
+        last = self._place.cursor
+        while page := self._store.labelled_since(last, CATCH_UP_ROWS):
+            yield page
+            last = page[-1].arrival
+
+    def _take(self, rows: list[LabelledRow], active: Prepared) -> int:
         self._buffer += [row for row in rows if row.weights == active.weights and row.arrival > self._place.cursor]
         flags = 0
         size = self._params.batch_size
         while len(self._buffer) >= size:
             batch, self._buffer = self._buffer[:size], self._buffer[size:]
-            flags += self._judge(batch, active)
+            try:
+                flags += self._judge(batch, active)
+            except DataError as error:
+                self.unjudged_batches += 1
+                self._place = replace(self._place, cursor=batch[-1].arrival)
+                _log.error("batch_not_judged", problem=str(error), first=batch[0].id)
         return flags
 
     def _judge(self, batch: list[LabelledRow], active: Prepared) -> int:
@@ -173,21 +215,36 @@ class DriftWatch:
         return sample_losses(self._manifest.loss, outputs, labels)
 
     def _activate(self, active: Prepared) -> None:
-        """New weights: history and hold end, the warm-up begins; the first start keeps a fresh state."""
-        place = replace(self._place, weights=active.weights, open_flag=False)
+        """New weights: history and hold end, the warm-up begins; the first start keeps a fresh state.
+
+        What waits for a full batch was served by the weights before and is judged no more, even
+        if they come back.
+        """
+        cursor = self._buffer[-1].arrival if self._buffer else self._place.cursor
+        place = replace(self._place, weights=active.weights, open_flag=False, cursor=cursor)
         state = rebaseline(self._params, self._state) if self._place.weights else self._state
         with self._database.transaction():
             self._save(place, state)
         self._place, self._state, self._buffer = place, state, []
 
     def _load(self) -> tuple[Place, LossRiseState]:
-        rows = self._database.query("SELECT place, state FROM watch WHERE name = ?", (MONITOR_NAME,))
-        if rows:
-            return Place(**json.loads(rows[0][0])), LossRiseState.from_json(rows[0][1])
-        place, state = Place(epoch=secrets.token_hex(8), weights=""), LossRiseState.start(self._params)
-        with self._database.transaction():
-            self._save(place, state)
+        place, state = self._stored() or (Place(secrets.token_hex(8), ""), LossRiseState.start(self._params))
+        if place.rule != self._rule:
+            state = rebaseline(self._params, state) if place.weights else LossRiseState.start(self._params)
+            place = replace(place, rule=self._rule)
+            with self._database.transaction():
+                self._save(place, state)
         return place, state
+
+    def _stored(self) -> tuple[Place, LossRiseState] | None:
+        rows = self._database.query("SELECT place, state FROM watch WHERE name = ?", (MONITOR_NAME,))
+        if not rows:
+            return None
+        try:
+            return Place(**json.loads(rows[0][0])), LossRiseState.from_json(rows[0][1])
+        except (DataError, ValueError, TypeError) as error:
+            _log.error("monitor_state_unreadable", problem=str(error))
+            return None
 
     def _save(self, place: Place, state: LossRiseState) -> None:
         self._database.execute(
