@@ -24,7 +24,7 @@ class Staging:
         forget: removes a blob that has been taken over from the fetcher's store.
     """
 
-    def __init__(self, store: WeightsStore, fetcher: BlobFetcher, forget: Callable[[str], None]) -> None:
+    def __init__(self, store: WeightsStore, fetcher: BlobFetcher, forget: Callable[[str], object]) -> None:
         self._store = store
         self._fetcher = fetcher
         self._forget = forget

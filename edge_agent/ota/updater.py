@@ -76,7 +76,7 @@ class Updater:
         fleet: str,
         parts: Parts,
         *,
-        forget: Callable[[str], None],
+        forget: Callable[[str], object],
         on_activated: Callable[[Slot], None],
         started: Startup,
         rng: random.Random | None = None,

@@ -324,6 +324,8 @@ class Publisher:
         """Release what is in force again above what gateways hold."""
         with self._claims_lock:
             roles, seen = self._claims.take(time.monotonic())
+        if roles is None and not seen:
+            return
         with self._lock:
             if roles is not None:
                 self._signed = self._signed.at_least(roles)

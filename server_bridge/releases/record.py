@@ -106,7 +106,6 @@ class FileReleaseBook:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         make_directory(directory)
-        sweep_temporaries(directory)
 
     def latest(self) -> tuple[ReleaseRecord, bytes] | None:
         """The newest release and its exact map bytes."""
@@ -119,6 +118,7 @@ class FileReleaseBook:
 
     def add(self, record: ReleaseRecord, release_map: bytes) -> None:
         """Keep a release; the oldest beyond the newest few are removed."""
+        sweep_temporaries(self._directory)
         numbers = self._numbers()
         if numbers and record.number <= numbers[-1]:
             raise StorageError(f"release {record.number} is not above {numbers[-1]} in {self._directory}")
