@@ -1,6 +1,5 @@
 """One arm's fresh fleet on disk: keys, release 1, a folder a gateway, and the demo's settings in them."""
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +19,8 @@ from server_bridge.demo.timing import (
     STATE_INTERVAL_S,
     TRIGGER_SAMPLES,
 )
-from server_bridge.fleet.registry import register
 from server_bridge.enrolment import enrol
 from server_bridge.releases.provision import init_fleet
-from server_bridge.store.store import Store, store_url
 
 KEEPALIVE_S = 15
 
@@ -65,19 +62,9 @@ def make_fleet(
     folder = FleetFolder(fleet, bridge, {gateway: gateways / gateway / "agent.toml" for gateway in groundwork.streams})
     amend(folder.bridge_settings, bridge_sections(strategy, broker, seed=seed))
     enrol(folder.bridge_settings, list(groundwork.streams), gateways)
-    _register(bridge, list(groundwork.streams))
     for gateway, settings in folder.gateways.items():
         amend(settings, gateway_sections(groundwork, gateway, broker))
     return folder
-
-
-def _register(bridge: Path, gateways: list[str]) -> None:
-    store = Store(store_url(bridge), bridge / "blobs")
-    try:
-        for gateway in gateways:
-            register(store.gateways, gateway, time.time())
-    finally:
-        store.close()
 
 
 def bridge_sections(strategy: str, broker: BrokerProcess, *, seed: int) -> Sections:

@@ -45,7 +45,7 @@ class PlainProgress:
     def gateways(self, lines: Sequence[GatewayLine], detail: str) -> None:
         """Print a summary, not more often than every ten seconds and only if it says something new."""
         now_s = time.monotonic() - self._began_s
-        summary = f"{summarise_lines(lines)}; {detail}" if detail else summarise_lines(lines)
+        summary = "; ".join(part for part in (summarise_lines(lines) if lines else "", detail) if part)
         if now_s - self._last_s >= HEADLESS_INTERVAL_S and summary != self._last:
             self._last_s, self._last = now_s, summary
             self.note(f"  {summary}")
