@@ -107,7 +107,7 @@ class TrainingSection(Section):
     min_samples: Annotated[int, Field(ge=1)] = 32
     max_rounds_per_hour: Annotated[int, Field(ge=1)] = 120
     nice: Annotated[int, Field(ge=0, le=19)] = 10
-    memory_bytes: Annotated[int, Field(ge=64 * MIB)] = 3072 * MIB
+    memory_bytes: Annotated[int, Field(ge=64 * MIB)] = 1024 * MIB
     max_duration_s: Positive = 3600.0
 
 

@@ -1,5 +1,6 @@
 """What a source yields and what the store gives back."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -10,6 +11,13 @@ from numpy.typing import NDArray
 ID_CHARS = 128
 
 FeatureArrays = dict[str, NDArray[Any]]
+
+_ID = re.compile(r"[^\x00-\x1f\x7f]{1,128}\Z")
+
+
+def is_sample_id(name: str) -> bool:
+    """Whether ``name`` may name a sample: 1 to 128 characters, none of them a control character."""
+    return _ID.match(name) is not None
 
 
 class Part(StrEnum):

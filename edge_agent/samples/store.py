@@ -18,6 +18,7 @@ from edge_agent.samples.record import (
     SampleBatch,
     SampleSet,
     StoreCounts,
+    is_sample_id,
 )
 from edge_agent.samples.split import part_of
 from edge_agent.samples.tables import COMPONENT, TABLES, last_number, raise_number, take_numbers
@@ -238,7 +239,7 @@ def _check(batch: SampleBatch, predicted: Predicted) -> None:
     if lengths != {n}:
         raise DataError(f"{n} sample ids stand beside columns of {sorted(lengths)} rows")
     for name, time_s in zip(batch.ids, batch.times, strict=True):
-        if not 1 <= len(name) <= ID_CHARS:
-            raise DataError(f"sample id {name[:ID_CHARS]!r} must have 1 to {ID_CHARS} characters")
+        if not is_sample_id(name):
+            raise DataError(f"sample id {name[:ID_CHARS]!r} must have 1 to {ID_CHARS} characters, none a control one")
         if not np.isfinite(time_s):
             raise DataError(f"sample {name!r}: time {time_s} is not finite")

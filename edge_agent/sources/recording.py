@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.errors import ConfigError
-from edge_agent.samples.record import FeatureArrays
+from edge_agent.samples.record import FeatureArrays, is_sample_id
 from edge_agent.sources.csv_columns import CsvColumns, read_csv
 from edge_agent.sources.npz import read_npz
 from edge_agent.wire.manifest import TensorSpec
@@ -149,8 +149,9 @@ class _Checks:
         if ids is None:
             return None
         for row, name in enumerate(ids):
-            if not 1 <= len(name) <= ID_CHARS:
-                raise self._wrong("id", f"has {len(name)} characters in row {row}", f"give 1 to {ID_CHARS}")
+            if len(name) > ID_CHARS or not is_sample_id(name):
+                remedy = f"give 1 to {ID_CHARS} characters, none a control character"
+                raise self._wrong("id", f"is {name[:ID_CHARS]!r} in row {row}", remedy)
         if len(set(ids)) != len(ids):
             raise self._wrong("id", "repeats", "give every row its own id, or leave the key out")
         return ids

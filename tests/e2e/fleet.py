@@ -9,7 +9,8 @@ from pathlib import Path
 from server_bridge.demo.broker import Mosquitto
 from server_bridge.demo.children import Children
 from server_bridge.demo.settings_files import Sections, amend
-from server_bridge.releases.provision import init_fleet, provision_gateway
+from server_bridge.enrolment import enrol
+from server_bridge.releases.provision import init_fleet
 from server_bridge.store.store import Store, store_url
 from tests.e2e.toy import Drift, toy_bundle, write_stream
 
@@ -36,8 +37,8 @@ class ToyFleet:
         self.directory.joinpath("logs").mkdir(parents=True, exist_ok=True)
         bundle = toy_bundle(self.directory / "work")
         init_fleet(self.bridge_dir, bundle.path, FLEET)
-        provision_gateway(self.bridge_dir, [*self.drifts, *self.extra], self.directory / "gateways")
         amend(self.bridge_dir / "bridge.toml", self._bridge_sections())
+        enrol(self.bridge_dir / "bridge.toml", [*self.drifts, *self.extra], self.directory / "gateways")
         for number, (gateway, drift) in enumerate(self.drifts.items()):
             stream = self.directory / f"{gateway}.npz"
             write_stream(stream, drift, clean_rows=CLEAN_ROWS, drifted_rows=DRIFTED_ROWS, seed=10 + number)

@@ -51,7 +51,8 @@ def test_npz_features_are_cast_and_other_arrays_ignored(tmp_path: Path) -> None:
         ({"x": np.zeros((3, 2)), "time": np.array([0.0, 1.0, np.nan])}, "'time' is nan in row 2"),
         ({"x": np.zeros((3, 2)), "holdout": np.array([0, 1, 2])}, "'holdout' has entries"),
         ({"x": np.zeros((3, 2)), "id": np.array(["a", "b", "a"])}, "'id' repeats"),
-        ({"x": np.zeros((3, 2)), "id": np.array(["a", "", "c"])}, "'id' has 0 characters in row 1"),
+        ({"x": np.zeros((3, 2)), "id": np.array(["a", "", "c"])}, "'id' is '' in row 1"),
+        ({"x": np.zeros((3, 2)), "id": np.array(["a", "b\n", "c"])}, "in row 1"),
         ({"x": np.array([[{}, {}]], dtype=object)}, "x cannot be read"),
     ],
 )
