@@ -23,6 +23,7 @@ from edge_agent.wire.messages import (
     UpdateManifest,
     open_command,
 )
+from edge_agent.wire.messages.command import Verify
 from edge_agent.wire.messages.reply import ReplyResult
 from edge_agent.wire.tensors import decode_weights
 from edge_agent.wire.topics import FleetTopics
@@ -34,7 +35,13 @@ class ScriptedGateway:
     """One gateway on its own connection; ``blobs`` stands for what it would download."""
 
     def __init__(
-        self, broker: BrokerSettings, fleet: str, gateway: str, blobs: Mapping[str, bytes], learn: Learn
+        self,
+        broker: BrokerSettings,
+        fleet: str,
+        gateway: str,
+        blobs: Mapping[str, bytes],
+        learn: Learn,
+        verify: Verify = lambda key, signature, body: signature == b"signature",
     ) -> None:
         self.id = gateway
         self.boot_id = f"boot-{gateway}"
@@ -45,6 +52,7 @@ class ScriptedGateway:
         self._topics = FleetTopics(fleet)
         self._blobs = blobs
         self._learn = learn
+        self._verify = verify
         self._results: dict[str, ReplyResult] = {}
         self._updates: dict[str, bytes] = {}
         self._highest = 0
@@ -70,8 +78,8 @@ class ScriptedGateway:
         self._session.stop(2.0)
         self._thread.join(2.0)
 
-    def publish(self, topic: str, message: Message) -> None:
-        self._session.publish(topic, encode(message))
+    def publish(self, topic: str, message: Message, *, retain: bool = False) -> None:
+        self._session.publish(topic, encode(message), retain=retain)
 
     def _run(self) -> None:
         waiting: list[Received] = []
@@ -90,7 +98,7 @@ class ScriptedGateway:
 
     def _take(self, message: Received) -> None:
         if message.topic == self._topics.command(self.id):
-            self._command(open_command(message.payload, lambda key, signature, body: signature == b"signature"))
+            self._command(open_command(message.payload, self._verify))
             return
         ack = decode(Ack, message.payload, cap_bytes=ACK_CAP_BYTES)
         self.acks.append(ack)

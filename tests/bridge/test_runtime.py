@@ -1,0 +1,267 @@
+"""A whole bridge as an operator runs it, with scripted gateways on a real broker."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from edge_agent.link.settings import BrokerSettings
+from edge_agent.wire.blobs import sha256_hex
+from edge_agent.wire.messages import Event, FlagEvent, Train
+from edge_agent.wire.tensors import Weights
+from edge_agent.wire.topics import FleetTopics
+from server_bridge.releases.record import FileReleaseBook, ReleaseRecord
+from server_bridge.store.blobs import BlobFolder
+from tests.broker import Mosquitto
+from tests.fleet.scripted import ScriptedGateway
+from tests.flower.memory_fleet import Learn
+from tests.training.tiny_bundle import tiny_bundle, tiny_weights
+
+FLEET = "line1"
+GATEWAYS = ("g1", "g2", "g3")
+SETTINGS = """
+[trigger]
+min_flags = 2
+settle_s = 0.5
+min_samples = 10
+cooldown_s = 1000
+[round]
+rounds = 2
+timeout_s = 20
+training_graph = "sgd"
+coding = "fp32"
+"""
+
+
+class FolderBlobs(Mapping[str, bytes]):
+    """What a gateway would download, read from the bridge's folder."""
+
+    def __init__(self, directory: Path) -> None:
+        self._folder = BlobFolder(directory)
+
+    def __getitem__(self, digest: str) -> bytes:
+        return self._folder.read(digest)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def shifted(step: float) -> Learn:
+    def learn(base: Weights, order: Train) -> Weights:
+        pattern = np.arange(base["w"].size, dtype=np.float32).reshape(base["w"].shape) % 3 - 1
+        return {"w": (step * pattern).astype(np.float32), "b": np.zeros_like(base["b"])}
+
+    return learn
+
+
+def until(condition: Callable[[], bool], wait_s: float = 30.0) -> None:
+    deadline_s = time.monotonic() + wait_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "it did not come in time"
+        time.sleep(0.05)
+
+
+class Plant:
+    """A fleet's folder, its bridge process and its gateways."""
+
+    def __init__(self, path: Path, broker: Mosquitto) -> None:
+        self.path = path
+        self.folder = path / "bridge"
+        self.settings = BrokerSettings(broker.host, broker.port)
+        bundle = tiny_bundle(path / "tiny")
+        self.bundle = bundle.digest
+        self.bridge: subprocess.Popen[bytes] | None = None
+        address = f"{broker.host}:{broker.port}"
+        self.cli("init", "--bundle", str(bundle.path), "-d", str(self.folder), "--fleet", FLEET, "--broker", address)
+        self.config = self.folder / "bridge.toml"
+        self.cli("gateway", "provision", *GATEWAYS, "-o", str(path / "gateways"), "-c", str(self.config))
+        with self.config.open("a", encoding="utf-8") as file:
+            file.write(SETTINGS)
+        self.gateways: dict[str, ScriptedGateway] = {}
+
+    def cli(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", "from server_bridge.cli import main; main()", *arguments],
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    def start_bridge(self) -> None:
+        command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(self.config)]
+        with (self.path / "bridge.log").open("ab") as log:
+            self.bridge = subprocess.Popen(command, stderr=log)
+
+    def end_bridge(self, number: int) -> tuple[int, float]:
+        assert self.bridge is not None
+        began_s = time.monotonic()
+        self.bridge.send_signal(number)
+        status = self.bridge.wait(20)
+        return status, time.monotonic() - began_s
+
+    @property
+    def record(self) -> ReleaseRecord:
+        latest = FileReleaseBook(self.folder / "releases").latest()
+        assert latest is not None
+        return latest[0]
+
+    def verify(self, key_id: str, signature: bytes, body: bytes) -> bool:
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.record.fleet.command_keys[key_id].public))
+        try:
+            public.verify(signature, body)
+        except InvalidSignature:
+            return False
+        return True
+
+    def flag(self, gateway: str, number: int = 0) -> None:
+        body = FlagEvent(
+            flag_id=sha256_hex(f"{gateway} {number}".encode()),
+            monitor="loss-rise",
+            firing=number,
+            bundle=self.bundle,
+            weights=self.record.cohorts[0].current.weights.digest,
+            weights_version=1,
+            cohort="root",
+            first_drifted_sample="s",
+            first_drifted_time_s=0.0,
+            statistic=1.0,
+            threshold=0.5,
+            trainable_samples=50,
+        )
+        event = Event(gateway=gateway, epoch="e", sequence=number, low=0, time_s=0.0, body=body)
+        self.gateways[gateway].publish(FleetTopics(FLEET).event(gateway), event)
+
+    def start_everything(self) -> None:
+        """The scripted gateways have no outbox, so they speak only when the bridge hears them."""
+        self.start_bridge()
+        learns = {"g1": shifted(0.5), "g2": shifted(0.5), "g3": shifted(0.001)}
+        self.gateways = {
+            name: ScriptedGateway(
+                self.settings, FLEET, name, FolderBlobs(self.folder / "blobs"), learns[name], self.verify
+            )
+            for name in GATEWAYS
+        }
+        for gateway in self.gateways.values():
+            gateway.start()
+        until(lambda: [row["online"] for row in self.fleet()] == [True] * 3)
+
+    def fleet(self) -> list[dict[str, object]]:
+        rows: list[dict[str, object]] = json.loads(self.cli("fleet", "--json", "-c", str(self.config)))
+        return rows
+
+    def log(self) -> list[str]:
+        decisions = json.loads(self.cli("log", "--json", "-c", str(self.config)))
+        return [f"{decision['kind']}:{decision['reason']}" for decision in decisions]
+
+    def stop(self) -> None:
+        for gateway in self.gateways.values():
+            gateway.stop()
+        if self.bridge is not None and self.bridge.poll() is None:
+            self.bridge.kill()
+            self.bridge.wait(10)
+
+
+@pytest.fixture
+def plant(mosquitto: Mosquitto, tmp_path: Path) -> Iterator[Plant]:
+    made = Plant(tmp_path, mosquitto)
+    yield made
+    made.stop()
+
+
+def test_flags_become_a_signed_release_and_sigterm_ends_in_time(plant: Plant) -> None:
+    plant.start_everything()
+    plant.flag("g1")
+    plant.flag("g2")
+    until(lambda: plant.record.number == 2)
+    until(lambda: "adaptation-done:released" in plant.log())
+    record = plant.record
+    assert {name: member.cohort for name, member in record.members.items()} == {"g1": "c1", "g2": "c1"}
+    assert {(one.cohort, one.current.version) for one in record.cohorts} == {("root", 2), ("c1", 1)}
+    assert record.cohorts[0].current.weights != record.cohorts[1].current.weights
+    decisions = [line for line in plant.log() if not line.startswith("wait:")]
+    assert decisions == [
+        "bridge:started",
+        "start:flags-settled",
+        "round:committed",
+        "round:committed",
+        "adaptation-done:released",
+    ]
+    assert [(row["id"], row["online"], row["flag"]) for row in plant.fleet()] == [
+        ("g1", True, "consumed"),
+        ("g2", True, "consumed"),
+        ("g3", True, None),
+    ]
+    assert "c1" not in plant.cli("fleet", "-c", str(plant.config))
+    status, took_s = plant.end_bridge(signal.SIGTERM)
+    assert status == 0
+    assert took_s < 5.0
+    assert _children_of(plant) == []
+
+
+def test_a_bridge_killed_in_mid_round_finishes_the_adaptation_when_it_is_back(plant: Plant) -> None:
+    plant.start_everything()
+    plant.gateways["g3"].muted.set()
+    plant.flag("g1")
+    plant.flag("g2")
+    until(lambda: bool(plant.gateways["g1"].trained and plant.gateways["g2"].trained))
+    plant.end_bridge(signal.SIGKILL)
+    plant.gateways["g3"].muted.clear()
+    plant.start_bridge()
+    until(lambda: plant.record.number == 2)
+    assert [len(gateway.trained) for gateway in plant.gateways.values()] == [2, 2, 2]
+    assert {name: member.cohort for name, member in plant.record.members.items()}.keys() == {"g1", "g2"}
+    status, took_s = plant.end_bridge(signal.SIGTERM)
+    assert (status, took_s < 5.0) == (0, True)
+
+
+def test_two_bridges_do_not_run_in_one_folder(plant: Plant) -> None:
+    plant.start_bridge()
+    until(lambda: "bridge:started" in plant.log())
+    command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(plant.config)]
+    second = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    assert second.returncode == 2
+    assert b"another bridge runs" in second.stderr
+
+
+def test_the_bridge_starts_without_a_broker_and_still_stops_in_time(plant: Plant, mosquitto: Mosquitto) -> None:
+    mosquitto.stop()
+    plant.start_bridge()
+    until(lambda: "bridge:started" in plant.log())
+    time.sleep(0.5)
+    status, took_s = plant.end_bridge(signal.SIGTERM)
+    assert (status, took_s < 5.0) == (0, True)
+
+
+def _children_of(plant: Plant) -> list[int]:
+    assert plant.bridge is not None
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                words = (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if os.fsencode(str(plant.folder)) in words:
+                found.append(int(entry.name))
+    return found
+
+
+def test_initial_weights_are_release_one(plant: Plant) -> None:
+    (cohort,) = plant.record.cohorts
+    from edge_agent.wire.tensors import encode_weights
+
+    assert cohort.current.weights.digest == sha256_hex(encode_weights(tiny_weights()))
