@@ -59,7 +59,7 @@ class RoundSection(Section):
     """What every round asks of the gateways."""
 
     rounds: Natural = 8
-    timeout_s: Positive = 600.0
+    timeout_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 600.0
     attempts: Natural = 3
     training_graph: str = "adam"
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.003

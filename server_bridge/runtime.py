@@ -45,6 +45,7 @@ from server_bridge.store.store import Store, store_url
 LEDGER_FILE = "retained.json"
 LOCK_FILE = "bridge.lock"
 LOOK_S = 0.2
+ALARM_PAUSE_S = 600.0
 STOP_CONTROLLER_S = 1.5
 STOP_PUBLISHER_S = 1.0
 STOP_STATION_S = 1.5
@@ -68,6 +69,8 @@ class BridgeRuntime:
         data_dir = settings.bridge.data_dir
         self._lock = lock_folder(data_dir)
         self._stopping = threading.Event()
+        self._alarms: dict[tuple[str, str], float] = {}
+        self._alarms_lock = threading.Lock()
         self.store = Store(settings.bridge.store or store_url(data_dir), data_dir / BLOBS_FOLDER)
         self.store.blobs.sweep()
         bundles = BundleFolder(data_dir / BUNDLES_FOLDER)
@@ -179,6 +182,14 @@ class BridgeRuntime:
         )
 
     def _alarm(self, kind: str, facts: Mapping[str, str | int]) -> None:
+        """Recorded once in ten minutes by kind and subject: a gateway repeats its state, an intruder its map."""
+        subject = (kind, str(facts.get("gateway") or facts.get("map_digest")))
+        now_s = time.monotonic()
+        with self._alarms_lock:
+            if now_s - self._alarms.get(subject, float("-inf")) < ALARM_PAUSE_S:
+                return
+            self._alarms = {key: at_s for key, at_s in self._alarms.items() if now_s - at_s < ALARM_PAUSE_S}
+            self._alarms[subject] = now_s
         detail = ", ".join(f"{name} {value}" for name, value in facts.items())
         self.store.decisions.record("alarm", kind, detail, time.time(), facts=dict(facts))
 

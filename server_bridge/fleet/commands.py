@@ -96,9 +96,14 @@ class Commands:
                 self._table.add(command_id, gateway, action, duration_s, self._wall())
             else:
                 self._table.reopen(command_id, duration_s)
-            now_s = self._monotonic()
-            self._open[command_id] = _Open(gateway, action, now_s + duration_s, now_s)
+            self._make_due(command_id, gateway, action, duration_s)
         return None
+
+    def ask_again(self, command_id: str, gateway: str, action: CommandAction, duration_s: float) -> None:
+        """Ask for a result that was had and is gone; the gateway answers from its own store if it can."""
+        with self._lock:
+            self._table.reopen(command_id, duration_s)
+            self._make_due(command_id, gateway, action, duration_s)
 
     def due(self) -> list[Command]:
         """Commands to sign and send now, each with its next sequence and remaining duration."""
@@ -157,6 +162,10 @@ class Commands:
         with self._lock:
             self._open.pop(command_id, None)
             return self._table.fail(command_id, failure, self._wall(), reply=reply)
+
+    def _make_due(self, command_id: str, gateway: str, action: CommandAction, duration_s: float) -> None:
+        now_s = self._monotonic()
+        self._open[command_id] = _Open(gateway, action, now_s + duration_s, now_s)
 
     def _next(self, command_id: str, entry: _Open, boot_id: str, now_s: float) -> Command:
         if entry.boot_id != boot_id:

@@ -213,9 +213,14 @@ class MqttFleet:
         self._forget_late(order.gateway, order.command_id)
         duration_s = min(order.duration_s, timeout_s)
         known = self._commands.issue(order.command_id, order.gateway, order.action, duration_s)
-        if known is not None:
-            update = None if known.update_digest is None else self._store.blobs.read(known.update_digest)
-            self._settle(Outcome(order.gateway, order.command_id, known.reply, update, None, "answered before"))
+        if known is None:
+            return
+        digest = known.update_digest
+        if digest is not None and digest not in self._store.blobs:
+            self._commands.ask_again(order.command_id, order.gateway, order.action, duration_s)
+            return
+        update = None if digest is None else self._store.blobs.read(digest)
+        self._settle(Outcome(order.gateway, order.command_id, known.reply, update, None, "answered before"))
 
     def _wait(self, orders: Sequence[Order], started_s: float, timeout_s: float, cancelled: Callable[[], bool]) -> None:
         while not cancelled():
@@ -237,7 +242,9 @@ class MqttFleet:
             return outcome
         failure = "cancelled" if cancelled else "timeout" if self.presence.online(order.gateway) else "offline"
         self._commands.fail(order.command_id, failure)
-        self._uploads.abandon(order.command_id)
+        held = self._uploads.abandon(order.command_id)
+        if held is not None:
+            self._late.setdefault(order.gateway, {})[order.command_id] = held
         return Outcome(order.gateway, order.command_id, None, None, failure, "no usable answer in time")
 
     def _pull(self, reply: Reply, action: Train) -> None:

@@ -117,13 +117,14 @@ class Uploads:
         """Tell a gateway that it need not keep an update (any more)."""
         self._grant(gateway, ChunkGrant(command_id=command_id, digest=digest, indices=[]))
 
-    def abandon(self, command_id: str) -> None:
-        """Stop pulling the update of a command that has ended."""
+    def abandon(self, command_id: str) -> str | None:
+        """Stop pulling the update of a command that has ended; its digest, if it was being pulled.
+
+        The gateway keeps it: the same command may be asked again.
+        """
         with self._lock:
             upload = self._uploads.pop(command_id, None)
-        if upload is not None:
-            self.forget(upload.gateway, command_id, upload.manifest.digest)
-            self.tick()
+        return None if upload is None else upload.manifest.digest
 
     def resume(self, gateway: str) -> None:
         """A gateway has started again: what it had been granted is granted anew."""

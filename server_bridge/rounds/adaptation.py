@@ -1,7 +1,8 @@
 """One adaptation: rounds, each committed whole, then one release."""
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 import structlog
@@ -185,6 +186,16 @@ class AdaptationRunner:
                     "cohorts": outcome.assignments,
                 },
             )
+        self._sweep(adaptation, outcome.server_round, state)
+
+    def _sweep(self, adaptation: Adaptation, number: int, state: str) -> None:
+        """A committed round is never asked again: its updates, and the state before it, may go."""
+        old = set(self._store.commands.update_digests(f"{adaptation.id}-{number}-"))
+        self._remove(old | {adaptation.state} - {state})
+
+    def _remove(self, digests: Set[str | None]) -> None:
+        for digest in digests - {None}:
+            self._store.blobs.remove(str(digest))
 
     def _record(
         self,
@@ -194,7 +205,11 @@ class AdaptationRunner:
         started_s: float,
         weights: dict[str, str],
     ) -> RoundRecord:
-        numbers = {name: float(value) for name, value in outcome.metrics.items() if isinstance(value, int | float)}
+        numbers = {
+            name: float(value)
+            for name, value in outcome.metrics.items()
+            if isinstance(value, int | float) and math.isfinite(value)
+        }
         return RoundRecord(
             adaptation=adaptation.id,
             round=outcome.server_round,
@@ -289,4 +304,5 @@ class AdaptationRunner:
         with self._store.transaction():
             self._store.adaptations.end(adaptation.id, status, reason, now_s)
             self._store.decisions.record(f"adaptation-{status}", reason, detail, now_s, adaptation=adaptation.id)
+        self._remove({adaptation.state, *self._store.commands.update_digests(f"{adaptation.id}-")})
         _log.info("adaptation-ended", adaptation=adaptation.id, status=status, reason=reason, detail=detail)

@@ -64,7 +64,14 @@ class CommandTable:
 
     def reopen(self, command_id: str, duration_s: float) -> None:
         """Ask again what a former run, or a former round, left without a usable result."""
-        values = {"status": OPEN, "duration_s": duration_s, "failure": None, "reply": None, "ended_s": None}
+        values = {
+            "status": OPEN,
+            "duration_s": duration_s,
+            "failure": None,
+            "reply": None,
+            "ended_s": None,
+            "update_digest": None,
+        }
         with self._database.write() as connection:
             connection.execute(update(COMMANDS).where(COMMANDS.c.command_id == command_id).values(**values))
 
@@ -82,6 +89,13 @@ class CommandTable:
         with self._database.read() as connection:
             rows = connection.execute(query).all()
         return [_command(row) for row in reversed(rows)]
+
+    def update_digests(self, prefix: str) -> list[str]:
+        """Digests of the updates that commands with such ids brought."""
+        chosen = COMMANDS.c.command_id.startswith(prefix, autoescape=True)
+        query = select(COMMANDS.c.update_digest).where(chosen, COMMANDS.c.update_digest.is_not(None)).distinct()
+        with self._database.read() as connection:
+            return list(connection.execute(query).scalars().all())
 
     def next_sequence(self, command_id: str, gateway: str, boot_id: str, above: int = 0) -> int:
         """The next sequence for a gateway's boot id, recorded with the command that uses it."""

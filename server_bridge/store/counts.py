@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import delete, func, select
 
 from edge_agent.wire.messages import CountsEvent, Event
 from server_bridge.store.database import Database, upsert
 from server_bridge.store.tables import COUNTS
+
+BUCKETS_KEPT_PER_GATEWAY = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,18 @@ class CountTable:
                 known = connection.execute(select(COUNTS.c.epoch, COUNTS.c.sequence).where(*keys)).first()
                 if known is None or known.epoch != event.epoch or known.sequence < event.sequence:
                     upsert(connection, COUNTS, row)
+
+    def trim(self, keep: int = BUCKETS_KEPT_PER_GATEWAY) -> int:
+        """Forget the oldest buckets of gateways that have more than ``keep``; returns how many."""
+        forgotten = 0
+        with self._database.write() as connection:
+            full = select(COUNTS.c.gateway).group_by(COUNTS.c.gateway).having(func.count() > keep)
+            for gateway in connection.execute(full).scalars().all():
+                mine = COUNTS.c.gateway == gateway
+                newest = select(COUNTS.c.bucket).where(mine).order_by(COUNTS.c.bucket.desc()).offset(keep).limit(1)
+                border = connection.execute(newest).scalar_one()
+                forgotten += connection.execute(delete(COUNTS).where(mine, COUNTS.c.bucket <= border)).rowcount
+        return forgotten
 
     def all(self, gateway: str | None = None) -> list[StoredCounts]:
         """Every bucket, by gateway and bucket."""

@@ -52,6 +52,7 @@ class Store:
         """Forget what is beyond the stated bounds; a telemetry log does not grow for ever."""
         self.events.trim()
         self.flags.trim()
+        self.counts.trim()
         self.commands.trim()
         self.decisions.trim()
 

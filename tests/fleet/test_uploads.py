@@ -151,3 +151,37 @@ def test_the_budget_is_shared_and_a_silent_gateway_gives_way() -> None:
     uploads.abandon("c1")
     uploads.abandon("c2")
     assert uploads.in_flight_bytes == 0
+
+
+def test_what_a_stop_cut_off_is_had_after_the_restart(tmp_path: Path) -> None:
+    before = Pull(tmp_path)
+    command = before.start()
+    before.desk.ingest.handle([received(answer(command, manifest(before.action, DATA))), chunk("gw1", DATA, 0)])
+    order = Order("gw1", "c1", before.action, 100.0)
+    (cut,) = before.desk.fleet.exchange([order], timeout_s=10.0, cancelled=lambda: True)
+    assert cut.failure == "cancelled"
+    assert all(grant.indices for grant in before.grants())
+    before.desk.store.close()
+    after = Pull(tmp_path)
+    command = after.start()
+    after.desk.ingest.handle([received(answer(command, manifest(after.action, DATA)))])
+    while (grant := after.grants()[-1]).indices:
+        after.desk.ingest.handle([chunk("gw1", DATA, index) for index in grant.indices])
+    assert after.status()[0] == "ok"
+    after.desk.store.close()
+
+
+def test_a_result_whose_update_is_gone_is_asked_for_again(pull: Pull) -> None:
+    small = update_of(100)
+    command = pull.start()
+    pull.desk.ingest.handle([received(answer(command, manifest(pull.action, small))), chunk("gw1", small, 0)])
+    order = Order("gw1", "c1", pull.action, 100.0)
+    (had,) = pull.desk.fleet.exchange([order], timeout_s=0.0, cancelled=lambda: False)
+    assert had.update == small
+    pull.desk.store.blobs.remove(sha256_hex(small))
+    before = len(pull.desk.session.commands("gw1"))
+    (gone,) = pull.desk.fleet.exchange([order], timeout_s=0.0, cancelled=lambda: False)
+    assert gone.failure == "timeout"
+    pull.desk.fleet._commands.ask_again("c1", "gw1", pull.action, 100.0)
+    pull.desk.fleet.tick()
+    assert len(pull.desk.session.commands("gw1")) == before + 1
