@@ -11,7 +11,6 @@ import structlog
 
 from edge_agent.errors import StorageError, TransientError
 from edge_agent.link.database import Database
-from edge_agent.link.session import MqttSession
 from edge_agent.wire.codec import decode, encode
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import (
@@ -62,6 +61,14 @@ class OrderFailed(Exception):
         super().__init__(f"{reason}: {detail}")
 
 
+class Publisher(Protocol):
+    """What orders need of the session."""
+
+    def publish(self, topic: str, payload: bytes) -> int:
+        """Queue a message; raises :class:`TransientError` when there is no room."""
+        ...
+
+
 class Worker(Protocol):
     """Carries out the two long orders; returns the result or raises :class:`OrderFailed`."""
 
@@ -91,7 +98,7 @@ class Orders:
     def __init__(
         self,
         database: Database,
-        session: MqttSession,
+        session: Publisher,
         worker: Worker,
         *,
         fleet: str,
@@ -117,6 +124,7 @@ class Orders:
         self._queue: queue.Queue[Pending] = queue.Queue(QUEUE_COMMANDS)
         self._under_way: str | None = None
         self._newest: str | None = None
+        self._open: set[str] = set()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
@@ -169,11 +177,11 @@ class Orders:
         if command.boot_id != self._boot_id:
             self._answer(command, status="stale-boot")
             return
-        stored = self._stored_reply(command.command_id)
         with self._lock:
-            known = command.command_id in (self._under_way, self._newest)
+            known = command.command_id in self._open
             low = command.sequence <= self._highest
             self._highest = max(self._highest, command.sequence)
+        stored = self._stored_reply(command.command_id)  # after the look at what is open: it may end meanwhile
         if stored is not None:
             self._send(stored.model_copy(update={"boot_id": self._boot_id}))
         elif known:
@@ -190,14 +198,20 @@ class Orders:
             self._finish(command, Reply(**self._base(command), status="ok", result=Done()))
             return
         self._remember(command)
-        try:
-            self._queue.put_nowait(Pending(command, time.monotonic() + command.duration_s))
-        except queue.Full:
+        if self._queue_up(Pending(command, time.monotonic() + command.duration_s)):
+            self._answer(command, status="accepted")
+        else:
             self._answer(command, status="error", reason="busy", detail=f"{QUEUE_COMMANDS} commands are waiting")
-            return
+
+    def _queue_up(self, pending: Pending) -> bool:
         with self._lock:
-            self._newest = command.command_id
-        self._answer(command, status="accepted")
+            try:
+                self._queue.put_nowait(pending)
+            except queue.Full:
+                return False
+            self._newest = pending.command.command_id
+            self._open.add(pending.command.command_id)
+        return True
 
     def _run(self) -> None:
         try:
@@ -216,20 +230,13 @@ class Orders:
         with self._lock:
             self._under_way = command.command_id
         try:
-            reply = self._known_reply(command) or self._outcome(pending)
+            reply = self._outcome(pending)
             if reply is not None:
                 self._conclude(command, reply)
         finally:
             with self._lock:
                 self._under_way = None
-
-    def _known_reply(self, command: Command) -> Reply | None:
-        """The same command may have been admitted twice, with another one between."""
-        try:
-            return self._stored_reply(command.command_id)
-        except StorageError as error:
-            _log.error("stored_reply_not_read", command=command.command_id, problem=str(error))
-            return None
+                self._open.discard(command.command_id)
 
     def _outcome(self, pending: Pending) -> Reply | None:
         """The reply to an order; none if the agent stops."""
