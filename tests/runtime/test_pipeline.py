@@ -1,0 +1,132 @@
+import threading
+import time
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edge_agent.errors import TransientError
+from edge_agent.model.bundle import Bundle
+from edge_agent.runtime.pipeline import QUEUE_BATCHES, Pipeline
+from edge_agent.samples.record import Label, SampleBatch
+from edge_agent.serving.server import ModelServer
+from edge_agent.sources.source import SourceBatch
+from tests.runtime.bench import samples
+from tests.runtime.desk import wait
+from tests.training.tiny_bundle import tiny_weights
+
+
+class ListSource:
+    """Gives what it holds, then ends, or has nothing for ever."""
+
+    def __init__(self, reads: Iterable[SourceBatch | Exception], *, ends: bool = True) -> None:
+        self._reads = iter(reads)
+        self._ends = ends
+        self.closed = threading.Event()
+
+    def read(self, timeout_s: float) -> SourceBatch | None:
+        read = next(self._reads, None)
+        if isinstance(read, Exception):
+            raise read
+        if read is None and not self._ends:
+            self.closed.wait(timeout_s)
+            return SourceBatch()
+        return read
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class KeptSink:
+    """Keeps the ids and outputs of what was predicted."""
+
+    dropped = 0
+    alive = True
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.outputs: list[NDArray[np.float32]] = []
+
+    def start(self) -> None: ...
+
+    def write(self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str) -> None:
+        self.ids += ids
+        self.outputs.append(outputs)
+
+    def stop(self, timeout_s: float) -> None: ...
+
+
+def pipeline(bundle: Bundle, source: ListSource) -> tuple[Pipeline, KeptSink]:
+    sink = KeptSink()
+    return Pipeline(source, ModelServer(bundle, tiny_weights(), "a" * 64, 1, "root"), sink), sink
+
+
+def played(bundle: Bundle, reads: Iterable[SourceBatch | Exception]) -> tuple[Pipeline, KeptSink]:
+    """After the source has come to its end."""
+    source = ListSource(reads)
+    one, sink = pipeline(bundle, source)
+    one.start()
+    wait(lambda: one.finished or not one.alive, "the end of the source")
+    one.stop(5.0)
+    assert source.closed.is_set()
+    return one, sink
+
+
+def misfit(first: int) -> SampleBatch:
+    batch = samples(first, 2)
+    return SampleBatch(batch.ids, batch.times, {"x": np.zeros((2, 7), np.float32)})
+
+
+def test_batches_are_predicted_and_passed_to_sink_and_recorder(bundle: Bundle) -> None:
+    batch, labels = samples(0, 3), [Label("s0", 1)]
+    one, sink = played(bundle, [SourceBatch(batch, labels), SourceBatch(), SourceBatch(None, labels)])
+    expected = batch.features["x"] @ tiny_weights()["w"] + tiny_weights()["b"]
+    np.testing.assert_allclose(sink.outputs[0], expected, rtol=1e-5)
+    assert (one.served_samples, one.alive, one.failure) == (3, True, None)
+    first, second = one.recordables.get_nowait(), one.recordables.get_nowait()
+    assert (first.batch, first.labels, first.served and first.served.weights) == (batch, labels, "a" * 64)
+    assert (second.batch, second.served, second.labels) == (None, None, labels)
+    assert one.recordables.empty()
+
+
+def test_a_full_queue_costs_records_never_predictions(bundle: Bundle) -> None:
+    more = 20
+    reads = [SourceBatch(samples(2 * k, 2), [Label(f"s{2 * k}", 0)]) for k in range(QUEUE_BATCHES + more)]
+    one, sink = played(bundle, reads)
+    assert one.served_samples == len(sink.ids) == 2 * (QUEUE_BATCHES + more)
+    assert (one.unrecorded_samples, one.unrecorded_labels) == (2 * more, more)
+    assert one.recordables.qsize() == QUEUE_BATCHES
+
+
+def test_a_batch_that_does_not_fit_is_refused_and_serving_goes_on(bundle: Bundle) -> None:
+    labels = [Label("s9", 1)]
+    one, sink = played(bundle, [SourceBatch(misfit(0)), SourceBatch(misfit(2), labels), SourceBatch(samples(4, 2))])
+    assert (one.refused_samples, one.served_samples, sink.ids) == (4, 2, ["s4", "s5"])
+    kept = [one.recordables.get_nowait() for _ in range(one.recordables.qsize())]
+    assert [(item.batch is not None, item.labels) for item in kept] == [(False, labels), (True, [])]
+
+
+def test_values_that_are_not_finite_are_served_too(bundle: Bundle) -> None:
+    batch = samples(0, 2)
+    batch.features["x"][0] = np.nan
+    one, sink = played(bundle, [SourceBatch(batch)])
+    assert np.isnan(sink.outputs[0][0]).all()
+    assert np.isfinite(sink.outputs[0][1]).all()
+    assert one.served_samples == 2
+
+
+@pytest.mark.parametrize("error", [TransientError("the source is broken"), AssertionError("a defect")])
+def test_a_broken_source_ends_it_for_the_supervisor_to_see(bundle: Bundle, error: Exception) -> None:
+    one, _ = played(bundle, [SourceBatch(samples(0, 1)), error])
+    assert (one.alive, one.finished, one.failure, one.served_samples) == (False, False, error, 1)
+
+
+def test_it_stops_at_once_although_the_source_waits(bundle: Bundle) -> None:
+    one, _ = pipeline(bundle, ListSource([SourceBatch(samples(0, 1))], ends=False))
+    one.start()
+    wait(lambda: one.served_samples == 1, "the first sample")
+    began_s = time.monotonic()
+    one.stop(5.0)
+    assert not one.alive
+    assert time.monotonic() - began_s < 1.0
