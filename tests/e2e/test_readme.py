@@ -75,7 +75,12 @@ def _absolute(words: list[str], folder: Path) -> list[str]:
 
 def _name_the_source(folder: Path) -> None:
     for settings in folder.glob("folders/*/agent.toml"):
-        source: dict[str, str | float | bool] = {"kind": "replay", "path": str(folder / "plant.npz"), "rate_hz": 100.0, "loop": True}
+        source: dict[str, str | float | bool] = {
+            "kind": "replay",
+            "path": str(folder / "plant.npz"),
+            "rate_hz": 100.0,
+            "loop": True,
+        }
         amend(settings, {"source": source, "report": {"state_interval_s": 1.0}})
 
 

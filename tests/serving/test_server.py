@@ -1,4 +1,5 @@
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +117,11 @@ def test_every_batch_is_served_by_one_model_while_models_are_swapped(server: Mod
 
     thread = threading.Thread(target=swap_to_and_fro, name="swapper", daemon=True)
     thread.start()
-    results: list[Served] = [server.process(batch_of(x)) for _ in range(400)]
+    results: list[Served] = []
+    deadline_s = time.monotonic() + 30
+    while len(results) < 400 or len({served.weights for served in results}) < 2:
+        results.append(server.process(batch_of(x)))
+        assert time.monotonic() < deadline_s, "the swapping thread never came to swap"
     stop.set()
     thread.join(5)
     for served in results:

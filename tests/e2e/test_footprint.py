@@ -1,0 +1,77 @@
+"""What a running agent weighs and what it has imported; what a gateway must have installed."""
+
+import os
+import re
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from server_bridge.demo.broker import free_port
+from server_bridge.store.store import Store
+from tests.broker import Mosquitto
+from tests.e2e.fleet import ToyFleet
+from tests.e2e.gateway import RunningAgent, gateway_folder, provisioned
+from tests.e2e.toy import Drift
+
+ROOT = Path(__file__).resolve().parents[2]
+HEAVY = {"flwr", "scipy", "onnx", "torch", "sklearn", "pandas", "sqlalchemy", "fastapi", "cryptography", "rich"}
+PEAK_BYTES = 125 * 1000 * 1000
+_IMPORT = re.compile(r"^import time: .*\| +([\w.]+)$", re.MULTILINE)
+
+
+def imported(log: Path) -> set[str]:
+    """Top-level packages that ``-X importtime`` has told of."""
+    return {name.split(".")[0] for name in _IMPORT.findall(log.read_text(errors="replace"))}
+
+
+def test_a_running_agent_is_light(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    fleet = ToyFleet(tmp_path, mosquitto, {"gw1": Drift("permuted")})
+    watched = [sys.executable, "-X", "importtime", "-c", "from edge_agent.cli import main; main()"]
+    try:
+        fleet.start_bridge()
+        with RunningAgent(fleet.agent_settings("gw1"), watched) as agent:
+            agent.wait("service and a flag", lambda: agent.logged("drift_flagged"))
+            fleet.wait("a verified release", _is_committed, timeout_s=30)
+            peak = agent.peak_rss_bytes()
+            assert agent.stop()[0] == 0
+            assert agent.number("served_samples") > 0
+            packages = imported(agent.log)
+    finally:
+        fleet.stop()
+    assert {"edge_agent", "onnxruntime", "tuf", "paho", "numpy"} <= packages
+    assert not packages & HEAVY
+    assert peak < PEAK_BYTES, f"{peak / 1e6:.1f} MB"
+
+
+@pytest.mark.slow
+def test_the_gateways_lock_alone_is_enough_to_run_the_agent(tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    locks = ROOT / "deploy" / "locks"
+    _run([*pip, "--require-hashes", "-r", str(locks / "gateway.txt")])
+    _run([*pip, "--require-hashes", "-r", str(locks / "build.txt")])
+    _run([*pip, "--no-deps", "--no-build-isolation", str(ROOT)])
+    program = tmp_path / "venv" / "bin" / "edge-agent"
+    assert _run([str(program), "version"]).strip() == "0.1.0"
+    names = sorted(HEAVY - {"rich"})
+    look = f"import importlib.util as u; print([name for name in {names} if u.find_spec(name)])"
+    assert _run([str(python), "-c", look]).strip() == "[]"
+    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", free_port())
+    with RunningAgent(settings, [str(program)]) as agent:
+        agent.wait("service and a flag", lambda: agent.logged("drift_flagged"))
+        assert agent.stop()[0] == 0
+
+
+def _is_committed(store: Store) -> bool:
+    return [known.state.ota_state for known in store.gateways.states().values()] == ["committed"]
+
+
+def _run(words: list[str]) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=280, env=environment, cwd="/", check=False)
+    assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
+    return done.stdout
