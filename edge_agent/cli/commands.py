@@ -4,12 +4,13 @@ import logging
 import sys
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import structlog
 import typer
 
 import edge_agent
+from edge_agent.cli.log_stream import LogStream
 from edge_agent.config import AgentSettings, load_settings
 from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
 
@@ -104,7 +105,7 @@ def configure_logs(level: str) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, LogStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
 
