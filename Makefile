@@ -7,6 +7,7 @@ SEED ?= 0
 GATEWAYS ?= 10
 REPORT ?= demo-report
 DEMO_ARGS ?=
+BENCH_ARGS ?=
 LOCKS := deploy/locks
 
 .PHONY: help setup setup-ci oracle mosquitto demo test check format lint types contracts docs demo-check bench clean
@@ -54,8 +55,8 @@ docs: setup ## generated documents are up to date
 demo-check: setup mosquitto
 	$(BIN)/server-bridge demo --gateways $(GATEWAYS) --seed $(SEED) --report $(REPORT) --headless
 
-bench: setup ## benchmarks, side by side with their peers
-	$(BIN)/python -m tests.benchmarks
+bench: oracle ## benchmarks, side by side with their peers
+	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) $(REPORT) .mypy_cache .ruff_cache .pytest_cache .hypothesis
