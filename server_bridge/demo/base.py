@@ -8,7 +8,15 @@ from edge_agent.link.durable import make_directory
 from edge_agent.model.bundle import Bundle
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.fit import Epoch, FitSettings, fit_bundle
-from server_bridge.demo.data import Part, make_stream, standardisation, windows_of, write_samples, write_stream
+from server_bridge.demo.data import (
+    MONITOR_BATCH,
+    Part,
+    make_stream,
+    standardisation,
+    windows_of,
+    write_samples,
+    write_stream,
+)
 from server_bridge.demo.net import TRAINABLE_PATTERNS, draw_net
 from server_bridge.demo.plan import GatewayPlan
 from server_bridge.demo.recordings import load_recordings
@@ -59,7 +67,7 @@ def lay_groundwork(
     net = draw_net(mean, deviation, classes=len(motions), seed=seed)
     build = BuildSettings(trainable=TRAINABLE_PATTERNS, loss="cross-entropy", name=NAME, label_names=motions, seed=seed)
     build_bundle(net, calibration_file, build, directory / "untrained")
-    settings = FitSettings(EPOCHS, seed, LEARNING_RATE, BATCH_SIZE)
+    settings = FitSettings(EPOCHS, seed, LEARNING_RATE, BATCH_SIZE, MONITOR_BATCH)
     bundle = fit_bundle(
         directory / "untrained", fit_file, calibration_file, settings, directory / "bundle", on_epoch=on_epoch
     )

@@ -21,7 +21,9 @@ WINDOW = 100
 STRIDE = 25
 BLOCK_WINDOWS = 8
 BUCKETS_PER_PASS = 6
-DELAY_S = (0.2, 1.5)
+# Labels mixed over a span of arrivals that fits in one monitor batch: a remount is a step, not a ramp.
+DELAY_S = (0.2, 1.0)
+MONITOR_BATCH = 64
 
 
 class Part(StrEnum):

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edge_agent.wire.messages import FlagEvent, State, UpdateLifecycleEvent
-from server_bridge.demo.data import DELAY_S
+from server_bridge.demo.data import DELAY_S, MONITOR_BATCH
 from server_bridge.demo.facts import Flag, GatewayFacts, Tally
 from server_bridge.demo.measure import BASE, Model, buckets_of, clean_tally, drifted_tally, final_tally, points_of
 from server_bridge.demo.streams import StreamPlan
@@ -14,7 +14,6 @@ from server_bridge.store.events import StoredEvent
 from server_bridge.store.store import Store
 
 EVENTS_A_LOOK = 10_000
-MONITOR_BATCH_ROWS = 32
 CLOCK_SLACK_S = 0.5
 
 
@@ -156,7 +155,7 @@ def flags_of(stream: StreamPlan, look: Look, arm_started_s: float) -> tuple[Flag
     """
     gateway = stream.gateway
     started_s = look.started_s.get(gateway.id, arm_started_s)
-    reach_s = MONITOR_BATCH_ROWS / stream.rate_hz + DELAY_S[1]
+    reach_s = MONITOR_BATCH / stream.rate_hz + DELAY_S[1]
     flags = []
     for event in look.flags:
         if event.gateway != gateway.id or not isinstance(event.body, FlagEvent):

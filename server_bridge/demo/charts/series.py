@@ -31,9 +31,13 @@ def gateway_series(gateway: GatewayFacts, *, shift_s: float = 0.0) -> list[list[
     return [run for run in smoothed if run]
 
 
-def mean_series(gateways: Sequence[GatewayFacts], last_s: float) -> list[tuple[float, float]]:
-    """Mean over gateways of their accuracies around each moment; only where all have been counted."""
-    all_runs = [[sample for run in gateway_series(g) for sample in run] for g in gateways]
+def mean_series(gateways: Sequence[GatewayFacts], last_s: float, *, shift_s: float = 0.0) -> list[tuple[float, float]]:
+    """Mean over gateways of their accuracies around each moment; only where all have been counted.
+
+    Args:
+        shift_s: added to every moment.
+    """
+    all_runs = [[sample for run in gateway_series(g, shift_s=shift_s) for sample in run] for g in gateways]
     line: list[tuple[float, float]] = []
     moment = STEP_S
     while moment < last_s:

@@ -1,5 +1,7 @@
 """Accuracy over time: the fleet's two halves, and a small picture per gateway."""
 
+from statistics import fmean
+
 from server_bridge.demo.charts.series import gateway_series, last_moment, mean_series
 from server_bridge.demo.charts.svg import (
     ACTIVE_COLOUR,
@@ -15,8 +17,10 @@ from server_bridge.demo.charts.svg import (
 )
 from server_bridge.demo.facts import CLMA, FEDAVG, ArmFacts, DemoFacts, GatewayFacts
 from server_bridge.demo.plan import Family
-from server_bridge.demo.verdict import drifted_of, stationary_of
+from server_bridge.demo.verdict import drifted_of, mean_accuracy, stationary_of
 
+LABELS = {CLMA: "CLMA", FEDAVG: "FedAvg"}
+LABEL_GAP = 15.0
 TICK_CHOICES_S = (5, 10, 20, 30, 60, 120)
 
 
@@ -39,18 +43,36 @@ def _half(picture: Drawing, facts: DemoFacts, left: float, title: str, arms: dic
     _rounds(picture, arm, x, 62, 278)
     _grid(picture, x, y, percent=True)
     _moments(picture, arm, arms[CLMA], x, (52, 278))
-    for name, colour in ((FEDAVG, FEDAVG_COLOUR), (CLMA, _half_colour(arms[CLMA]))):
-        if name not in arms:
-            continue
-        line = mean_series(arms[name], last_s)
-        style: dict[str, str | float] = {"stroke_width": 2.6 if name == CLMA else 2.0}
-        if name == FEDAVG:
-            style["stroke_dasharray"] = "5 3"
-        picture.polyline([(x(t), y(value)) for t, value in line], colour, **style)
-        if line:
-            label = {CLMA: "CLMA", FEDAVG: "FedAvg"}[name]
-            words = f"{label} {line[-1][1]:.0%}"
-            picture.text(x(line[-1][0]) + 6, y(line[-1][1]) + 4, words, fill=colour, font_weight=600, font_size=12)
+    finals = {name: y(mean_accuracy(gateway.final for gateway in gateways)) for name, gateways in arms.items()}
+    for name, gateways in reversed(arms.items()):
+        colour = _half_colour(gateways) if name == CLMA else FEDAVG_COLOUR
+        line = mean_series(gateways, last_s, shift_s=_delay(arms[CLMA], gateways))
+        points = [(x(moment), y(value)) for moment, value in line]
+        if name == CLMA:
+            picture.polyline(points, colour, stroke_width=2.6)
+        else:
+            picture.polyline(points, colour, stroke_width=2.0, stroke_dasharray="5 3")
+        if points:
+            label = f"{LABELS[name]} {mean_accuracy(gateway.final for gateway in gateways):.0%}"
+            height = _apart(name, finals) + 4
+            picture.text(points[-1][0] + 6, height, label, fill=colour, font_weight=600, font_size=12)
+
+
+def _apart(name: str, heights: dict[str, float]) -> float:
+    """Where a label goes so that two do not overlap."""
+    own = heights[name]
+    for other_name, other in heights.items():
+        if other_name != name and abs(own - other) < LABEL_GAP:
+            upper = own < other or (own == other and name == CLMA)
+            return (own + other) / 2 + (-LABEL_GAP / 2 if upper else LABEL_GAP / 2)
+    return own
+
+
+def _delay(first: list[GatewayFacts], second: list[GatewayFacts]) -> float:
+    """By how much the first arm's second passes begin later, on average."""
+    if not first or not second:
+        return 0.0
+    return fmean(gateway.remount_s for gateway in first) - fmean(gateway.remount_s for gateway in second)
 
 
 def _half_colour(gateways: list[GatewayFacts]) -> str:
