@@ -63,9 +63,14 @@ def test_a_corrupt_one_is_set_aside_whole_and_named(tmp_path: Path, spoil: Calla
 
 
 def test_a_log_left_by_a_kill_goes_with_its_database(tmp_path: Path) -> None:
-    path = filled(tmp_path / "agent.db")
-    path.write_bytes(bytes(4096))
-    path.with_name("agent.db-wal").write_bytes(b"of the old file" * 100)
+    path, log = filled(tmp_path / "agent.db"), tmp_path / "agent.db-wal"
+    with closing(open_database(path)) as db:
+        with db.transaction():
+            db.execute("CREATE TABLE of_the_old_file (value TEXT)")
+        left = log.read_bytes()
+    sound = path.read_bytes()
+    path.write_bytes(sound[:8192] + b"\xff" * (len(sound) - 8192))
+    log.write_bytes(left)
     db, damage = open_or_set_aside(path, synchronous="FULL")
     with closing(db):
         assert db.query("SELECT * FROM sqlite_schema") == []

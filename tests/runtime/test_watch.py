@@ -147,6 +147,13 @@ def test_rows_of_other_weights_are_passed_over(parts: Parts) -> None:
     assert (stored(parts)[1].batches, parts.flags()) == (1, [])
 
 
+def test_rows_that_were_judged_are_not_judged_again(parts: Parts) -> None:
+    rows = parts.label(0, LOW)
+    for _ in range(2):
+        parts.watch.consume(rows, parts.active)
+    assert stored(parts)[1].batches == 1
+
+
 def test_an_activation_rebaselines_and_ends_the_flag(parts: Parts) -> None:
     assert parts.feed(0, LOW + HIGH) == 1
     parts.activate(NEW)
@@ -163,10 +170,10 @@ def test_an_activation_rebaselines_and_ends_the_flag(parts: Parts) -> None:
 def test_what_waited_for_a_full_batch_does_not_mix_into_the_weights_that_come_back(parts: Parts) -> None:
     parts.feed(0, LOW + [True] * 3)
     parts.activate(NEW)
-    parts.feed(7, LOW, weights=NEW)
+    parts.feed(7, LOW[:1], weights=NEW)
     parts.activate("a" * 64)
     again = parts.restarted()
-    again.feed(11, LOW)
+    again.feed(8, LOW)
     assert stored(again)[1].previous[0] < 0.01
     again.close()
 
