@@ -115,7 +115,7 @@ topics = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     messages=st.lists(st.tuples(topics, payloads, st.booleans()).map(lambda m: Received(*m)), min_size=1, max_size=6)
 )
