@@ -15,7 +15,7 @@ from server_bridge.demo.charts.svg import FAMILY_COLOURS
 from server_bridge.demo.charts.timeline import fleet_timeline, gateway_timeline
 from server_bridge.demo.facts import CLMA, FEDAVG, BadRelease, DemoFacts
 from server_bridge.demo.plan import TRUTHS, Family
-from server_bridge.demo.summary import MIB, peak_rss_mb, summarise
+from server_bridge.demo.summary import MB, peak_rss_mb, summarise
 from server_bridge.demo.verdict import Verdict, drifted_of, false_flags, mean_accuracy, refused, stationary_of
 
 HTML_NAME = "report.html"
@@ -69,7 +69,7 @@ def render_page(facts: DemoFacts, verdict: Verdict) -> str:
         colours=FAMILY_COLOURS,
         refusals=[(bad, reasons(bad)) for bad in facts.bad_releases],
         rss_mb=peak_rss_mb(facts),
-        mib=MIB,
+        megabyte=MB,
     )
 
 

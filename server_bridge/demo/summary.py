@@ -13,7 +13,7 @@ from server_bridge.demo.verdict import (
     stationary_of,
 )
 
-MIB = 1024 * 1024
+MB = 1e6
 
 
 class AccuracyJson(TypedDict):
@@ -130,9 +130,9 @@ def summarise(facts: DemoFacts, verdict: Verdict) -> ReportJson:
 
 
 def peak_rss_mb(facts: DemoFacts) -> float:
-    """The largest resident set of any agent process, MiB."""
+    """The largest resident set of any agent process, 10^6 bytes."""
     peaks = [gateway.peak_rss_bytes for arm in facts.arms.values() for gateway in arm.gateways]
-    return round(max(peaks, default=0) / MIB, 1)
+    return round(max(peaks, default=0) / MB, 1)
 
 
 def _gateway(gateway: GatewayFacts) -> GatewayJson:
@@ -150,7 +150,7 @@ def _gateway(gateway: GatewayFacts) -> GatewayJson:
         "subject": gateway.subject,
         "remounted_s": _rounded(gateway.remount_s, 2) if gateway.drifts else None,
         "activated_s": _rounded(gateway.activated_s, 2),
-        "peak_rss_mb": round(gateway.peak_rss_bytes / MIB, 1),
+        "peak_rss_mb": round(gateway.peak_rss_bytes / MB, 1),
     }
 
 
