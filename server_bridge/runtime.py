@@ -18,6 +18,7 @@ import structlog
 
 from edge_agent.errors import ConfigError
 from edge_agent.link.durable import make_directory, read_file
+from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.wire.messages import State
 from edge_agent.wire.topics import FleetTopics
 from server_bridge.config import BridgeSettings
@@ -45,6 +46,7 @@ from server_bridge.store.store import Store, store_url
 LEDGER_FILE = "retained.json"
 LOCK_FILE = "bridge.lock"
 LOOK_S = 0.2
+CONTROLLER_PATIENCE = 10.0  # aggregating a large fleet is one turn
 ALARM_PAUSE_S = 600.0
 STOP_CONTROLLER_S = 1.5
 STOP_PUBLISHER_S = 1.0
@@ -100,6 +102,9 @@ class BridgeRuntime:
         trigger = TriggerParams(**settings.trigger.model_dump())
         controller = Controller(self.store, watch, runner, trigger, self._stopping)
         self._controller = Loop("controller", controller.step)
+        self._service = ServiceNotifier.from_environment(os.environ)
+        moving = {loop.name: loop.pulse for loop in (*self.station.loops, self._controller)}
+        self._watchdog = Watchdog(self._service, moving, {self._controller.name: CONTROLLER_PATIENCE})
 
     def run(self) -> None:
         """Run until SIGTERM or SIGINT.
@@ -113,6 +118,7 @@ class BridgeRuntime:
         try:
             while not self._stopping.wait(LOOK_S):
                 self.check()
+                self._watchdog.look()
         finally:
             self.stop()
 
@@ -123,6 +129,7 @@ class BridgeRuntime:
         self._controller.start()
         self.store.decisions.record("bridge", "started", f"boot id {self.station.boot_id}", time.time())
         _log.info("bridge-started", boot_id=self.station.boot_id)
+        self._service.ready("ingesting, deciding and releasing")
 
     def check(self) -> None:
         """Every part lives.
@@ -140,6 +147,7 @@ class BridgeRuntime:
     def stop(self) -> None:
         """End every part, in at most five seconds; what was cut off is resumed at the next start."""
         self._stopping.set()
+        self._service.stopping()
         ended = {
             "controller": self._controller.stop(STOP_CONTROLLER_S),
             "publisher": self.publisher.stop(STOP_PUBLISHER_S),
@@ -153,6 +161,7 @@ class BridgeRuntime:
         os.close(self._lock)
 
     def _stopped(self, wait_s: float) -> bool:
+        self._controller.pulse.beat()  # an adaptation asks this while it waits: it moves
         return self._stopping.wait(wait_s) if wait_s > 0 else self._stopping.is_set()
 
     def _make_publisher(self, settings: BridgeSettings, data_dir: Path) -> Publisher:

@@ -1,5 +1,6 @@
 """The command line's root: commands, log lines, exit codes."""
 
+import faulthandler
 import logging
 import sys
 from enum import IntEnum
@@ -43,6 +44,7 @@ def run(config: SettingsOption = Path("agent.toml")) -> None:
 
     settings = _settings(config)
     configure_logs(settings.log.level)
+    faulthandler.enable()  # a watchdog's SIGABRT writes every thread's stack to the log
     died = Agent(settings).run()
     raise typer.Exit(Exit.PART_DIED if died else Exit.OK)
 

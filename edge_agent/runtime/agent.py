@@ -1,5 +1,6 @@
 """The agent: builds its parts, starts and stops them in order, and watches that they live."""
 
+import os
 import queue
 import secrets
 import signal
@@ -20,6 +21,7 @@ from edge_agent.link.events import Disconnected, Published, SessionEvent, Subscr
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.outbox_pump import OutboxPump
 from edge_agent.link.presence import PresenceRepetition, PresenceVoice
+from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.link.session import MqttSession
 from edge_agent.link.upload import Uploader
 from edge_agent.model.bundle import load_bundle
@@ -112,6 +114,9 @@ class Agent:
             interval_s=settings.report.state_interval_s,
         )
         self._inbox = Inbox(settings.gateway.fleet, self._events, self._receivers())
+        self._service = ServiceNotifier.from_environment(os.environ)
+        moving = {"pipeline": self._pipeline.pulse, "recorder": self._recorder.pulse, "inbox": self._inbox.pulse}
+        self._watchdog = Watchdog(self._service, moving)
         for name, damage in (("agent.db", agent_damage), ("samples.db", samples_damage)):
             if damage is not None:
                 self._report_error(name, damage, "the damaged file was set aside beside the new one")
@@ -125,7 +130,9 @@ class Agent:
         for part in parts.values():
             part.start()
         _log.info("agent_started", gateway=self._gateway, boot=self._boot_id, version=edge_agent.__version__)
+        self._service.ready(f"serving as gateway {self._gateway}")
         died = self._supervise(parts)
+        self._service.stopping()
         self._say_goodbye()
         deadline_s = time.monotonic() + STOP_ALL_S
         for part in (*reversed(parts.values()), self._sink):
@@ -144,6 +151,7 @@ class Agent:
                 _log.error("part_died", part=dead)
                 self._report_error(dead, "the part died", "the agent ends; its service restarts it; see its log")
                 return True
+            self._watchdog.look()
             self._speak(lambda: self._repetition.tick(time.monotonic()))
         return False
 

@@ -9,6 +9,7 @@ import structlog
 
 from edge_agent.errors import StorageError
 from edge_agent.link.events import Connected, Disconnected, Published, Received, SessionEvent
+from edge_agent.link.service import Pulse
 from edge_agent.wire.codec import decode
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import ACK_CAP_BYTES, BRIDGE_CAP_BYTES, Ack, BridgePresence
@@ -45,6 +46,7 @@ class Inbox:
         self._receivers = receivers
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
+        self.pulse = Pulse()
         self.failure: BaseException | None = None
         self.malformed: dict[str, int] = {}
         self.not_stored = 0
@@ -66,6 +68,7 @@ class Inbox:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
+                self.pulse.beat()
                 try:
                     event = self._events.get(timeout=GET_TIMEOUT_S)
                 except queue.Empty:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import structlog
 
 from edge_agent.errors import DataError
+from edge_agent.link.service import Pulse
 from edge_agent.samples.record import Label, SampleBatch
 from edge_agent.serving.server import ModelServer, Served
 from edge_agent.sinks.sink import Sink
@@ -41,6 +42,7 @@ class Pipeline:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self.recordables: queue.Queue[Recordable] = queue.Queue(QUEUE_BATCHES)
+        self.pulse = Pulse()
         self.failure: BaseException | None = None
         self.finished = False
         self.served_samples = 0
@@ -66,9 +68,11 @@ class Pipeline:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
+                self.pulse.beat()
                 read = self._source.read(READ_TIMEOUT_S)
                 if read is None:
                     self.finished = True
+                    self.pulse.rest()
                     _log.info("source_finished", served=self.served_samples)
                     return
                 self._take(read.samples, read.labels)

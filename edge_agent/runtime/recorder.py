@@ -10,6 +10,7 @@ import structlog
 from edge_agent.errors import DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
+from edge_agent.link.service import Pulse
 from edge_agent.runtime.pipeline import Recordable
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.samples.holdout import HoldoutCounts
@@ -61,6 +62,7 @@ class Recorder:
         self._counts_due_s = time.monotonic() + counts_interval_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+        self.pulse = Pulse()
         self.failure: BaseException | None = None
         self.lost_batches = 0
 
@@ -82,6 +84,7 @@ class Recorder:
     def _run(self) -> None:
         try:
             while not (self._stopping.is_set() and self._recordables.empty()):
+                self.pulse.beat()
                 try:
                     item = self._recordables.get(timeout=GET_TIMEOUT_S)
                 except queue.Empty:

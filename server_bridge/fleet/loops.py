@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from edge_agent.link.events import Connected, Disconnected, Published, Received, SessionEvent
+from edge_agent.link.service import Pulse
 from server_bridge.fleet.ingest import Ingest
 
 BATCH_MAX = 256
@@ -27,6 +28,7 @@ class Loop:
 
     def __init__(self, name: str, step: Callable[[], None]) -> None:
         self.name = name
+        self.pulse = Pulse()
         self.failure: BaseException | None = None
         self._step = step
         self._stopping = threading.Event()
@@ -56,6 +58,7 @@ class Loop:
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
+                self.pulse.beat()
                 self._step()
         except BaseException as error:
             self.failure = error
