@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -56,6 +57,35 @@ def provision(
         typer.echo(f"{folder}: edge-agent run -c {folder / 'agent.toml'}")
 
 
+@gateway_app.command()
+def ignore(
+    gateway: Annotated[str, typer.Argument(help="Id of the gateway.")],
+    why: Annotated[str, typer.Option(help="For the record.")] = "by an operator",
+    config: ConfigOption = Path("bridge.toml"),
+) -> None:
+    """Stop listening to a gateway: its messages are dropped, it gets no orders; it goes on serving."""
+    from server_bridge.fleet import registry
+
+    with closing(_open(load_settings(config))) as store:
+        _registered(store, gateway)
+        done = registry.ignore(store, gateway, why, time.time())
+    typer.echo(f"{gateway} is ignored" if done else f"{gateway} was ignored already")
+
+
+@gateway_app.command()
+def readmit(
+    gateway: Annotated[str, typer.Argument(help="Id of the gateway.")],
+    config: ConfigOption = Path("bridge.toml"),
+) -> None:
+    """Listen to a gateway again that the bridge, or an operator, has set aside."""
+    from server_bridge.fleet import registry
+
+    with closing(_open(load_settings(config))) as store:
+        _registered(store, gateway)
+        done = registry.readmit(store, gateway, time.time())
+    typer.echo(f"{gateway} is listened to again" if done else f"{gateway} was not ignored")
+
+
 @app.command()
 def run(config: ConfigOption = Path("bridge.toml")) -> None:
     """Ingest, decide, adapt and release until SIGTERM."""
@@ -105,6 +135,11 @@ def _open(settings: BridgeSettings) -> Store:
     return Store(settings.bridge.store or store_url(data_dir), data_dir / "blobs")
 
 
+def _registered(store: Store, gateway: str) -> None:
+    if gateway not in {row.id for row in store.gateways.registered()}:
+        raise ConfigError(f"gateway {gateway!r} is not registered", "`server-bridge fleet` lists those that are")
+
+
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 1 <= int(port) <= 65_535:
@@ -119,7 +154,7 @@ def _fleet_table(views: list[GatewayView], now_s: float) -> Table:
     for view in views:
         table.add_row(
             view.id,
-            "yes" if view.online else "no",
+            "ignored" if view.ignored else "yes" if view.online else "no",
             "-" if view.bundle is None else view.bundle[:DIGEST_SIGNS],
             view.cohort or "-",
             "-" if view.weights_version is None else f"v{view.weights_version}",
@@ -127,9 +162,13 @@ def _fleet_table(views: list[GatewayView], now_s: float) -> Table:
             "-" if view.flag_s is None else f"{view.flag}, {_age(now_s - view.flag_s)} ago",
             "-" if view.trainable_samples is None else str(view.trainable_samples),
             "-" if view.lag is None else str(view.lag),
-            str(view.dropped),
+            str(view.dropped) if not view.drops else f"{view.dropped} ({_reasons(view.drops)})",
         )
     return table
+
+
+def _reasons(drops: dict[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(drops.items()))
 
 
 def _age(seconds: float) -> str:

@@ -23,9 +23,9 @@ from edge_agent.wire.messages import (
     State,
 )
 from edge_agent.wire.topics import FleetTopics, ParsedTopic, TopicKind, parse_topic
+from server_bridge.fleet.conduct import Conduct, Verdict
 from server_bridge.fleet.post import Post
-from server_bridge.fleet.quota import ByteQuota
-from server_bridge.fleet.registry import Registry
+from server_bridge.fleet.registry import Registry, ignore
 from server_bridge.store.events import Taken
 from server_bridge.store.marks import ranges
 from server_bridge.store.store import Store
@@ -86,7 +86,7 @@ class Ingest:
         boot_id: this start of the bridge, named in acknowledgements.
         monotonic: seconds, never going back.
         wall: seconds since 1970, for records only.
-        quota: bytes per gateway and minute.
+        conduct: what a gateway may send in a minute.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Ingest:
         boot_id: str,
         monotonic: Callable[[], float],
         wall: Callable[[], float],
-        quota: ByteQuota | None = None,
+        conduct: Conduct | None = None,
     ) -> None:
         self._topics = topics
         self._store = store
@@ -109,7 +109,7 @@ class Ingest:
         self._boot_id = boot_id
         self._monotonic = monotonic
         self._wall = wall
-        self._quota = quota or ByteQuota()
+        self._conduct = conduct or Conduct()
         self._drops: Counter[tuple[str, str]] = Counter()
 
     def handle(self, received: Sequence[Received]) -> None:
@@ -138,32 +138,78 @@ class Ingest:
     def _sort(self, message: Received, batch: _Batch) -> None:
         if not message.payload:
             return
-        sender = STRANGER
+        sender = self._sender(message.topic)
+        charged = False
         try:
+            if self._registry.ignored(sender):
+                raise WireError("ignored", "the bridge does not listen to this gateway")
             topic = parse_topic(message.topic)
             self._check_sender(topic, message)
-            sender = topic.gateway or STRANGER
+            charged = topic.kind is not TopicKind.UPLOAD_CHUNK  # those are bounded by their grants
+            if charged and self._charge(sender, len(message.payload), batch) is not Verdict.FINE:
+                raise WireError("quota", "too much in this minute")
             self._read(topic, sender, message.payload, batch)
         except WireError as error:
+            stray = self._clear_stray(sender, message)
             self._drop(sender, error)
+            if not charged and error.what != "ignored":
+                self._charge(sender, len(message.payload), batch, stray=stray)
+
+    def _sender(self, topic: str) -> str:
+        """Whose topic it is, also if it is none of the contract; the broker lets nobody else write there."""
+        parts = topic.split("/", 5)
+        if len(parts) > 4 and parts[3] == "up" and parts[4] in self._registry:
+            return parts[4]
+        return STRANGER
 
     def _check_sender(self, topic: ParsedTopic, message: Received) -> None:
         if topic.fleet != self._topics.fleet:
             raise WireError("topic", "another fleet's tree")
         if message.retain and topic.kind not in _RETAINED:
-            self._post.clear(message.topic)
             raise WireError("topic", "retained where nothing is retained")
         if topic.gateway not in self._registry:
-            if message.retain:
-                self._post.clear(message.topic)
             raise WireError("gateway", "not registered")
+
+    def _clear_stray(self, sender: str, message: Received) -> bool:
+        """Remove what is retained where nothing is; whether it was such a message.
+
+        Another fleet's tree is not ours to clear, but for what one of our gateways has put there: an
+        id is the certificate's common name, so it has one owner on a broker.
+        """
+        if not message.retain or self._may_be_retained(sender, message.topic):
+            return False
+        if sender == STRANGER and not message.topic.startswith(f"{self._topics.root}/up/"):
+            return False
+        self._post.clear(message.topic)
+        return True
+
+    def _may_be_retained(self, sender: str, name: str) -> bool:
+        try:
+            topic = parse_topic(name)
+        except WireError:
+            return False
+        return topic.fleet == self._topics.fleet and topic.kind in _RETAINED and sender != STRANGER
+
+    def _charge(self, gateway: str, size_bytes: int, batch: _Batch, *, stray: bool = False) -> Verdict:
+        """Count a message against its gateway, and stop listening to one that goes too far."""
+        if gateway == STRANGER:
+            return Verdict.FINE
+        verdict = self._conduct.judge(gateway, size_bytes, self._monotonic(), stray=stray)
+        if verdict is Verdict.IGNORE:
+            why = self._conduct.account(gateway)
+            if ignore(self._store, gateway, why, self._wall()):
+                _log.error("gateway-ignored", gateway=gateway, why=why)
+            self._registry.forget()
+            batch.events = [event for event in batch.events if event.gateway != gateway]
+            batch.states = [state for state in batch.states if state.gateway != gateway]
+        return verdict
 
     def _read(self, topic: ParsedTopic, gateway: str, payload: bytes, batch: _Batch) -> None:
         if topic.kind is TopicKind.UPLOAD_CHUNK and topic.digest is not None and topic.index is not None:
-            self._later(batch, gateway, self._receiver.on_chunk, gateway, topic.digest, topic.index, payload)
+            self._later(
+                batch, gateway, len(payload), self._receiver.on_chunk, gateway, topic.digest, topic.index, payload
+            )
             return
-        if not self._quota.admit(gateway, len(payload), self._monotonic()):
-            raise WireError("quota", "too many bytes in this minute")
         if b"\\u0000" in payload:
             raise WireError("message", "holds a NUL character")
         if topic.kind is TopicKind.EVENT:
@@ -172,17 +218,23 @@ class Ingest:
             batch.states.append(_own(gateway, decode(State, payload, cap_bytes=STATE_CAP_BYTES)))
         elif topic.kind is TopicKind.PRESENCE:
             presence = _own(gateway, decode(Presence, payload, cap_bytes=PRESENCE_CAP_BYTES))
-            self._later(batch, gateway, self._receiver.on_presence, presence)
+            self._later(batch, gateway, 0, self._receiver.on_presence, presence)
         elif topic.kind is TopicKind.REPLY:
             reply = _own(gateway, decode(Reply, payload, cap_bytes=REPLY_CAP_BYTES))
-            self._later(batch, gateway, self._receiver.on_reply, reply)
+            self._later(batch, gateway, 0, self._receiver.on_reply, reply)
 
-    def _later(self, batch: _Batch, gateway: str, call: Callable[..., None], *arguments: object) -> None:
+    def _later(
+        self, batch: _Batch, gateway: str, uncharged_bytes: int, call: Callable[..., None], *arguments: object
+    ) -> None:
+        """Run after the commit; chunks are bounded by their grants, so only refused ones are charged."""
+
         def run() -> None:
             try:
                 call(*arguments)
             except WireError as error:
                 self._drop(gateway, error)
+                if uncharged_bytes:
+                    self._charge(gateway, uncharged_bytes, batch)
 
         batch.after.append(run)
 

@@ -112,7 +112,7 @@ class MqttFleet:
     # What a Grid asks.
 
     def gateways(self) -> Sequence[Gateway]:
-        """Every registered gateway, in the order of their ids."""
+        """Every registered gateway that the bridge listens to, in the order of their ids."""
         states = self._store.gateways.states()
         return [
             Gateway(
@@ -122,6 +122,7 @@ class MqttFleet:
                 state=states[row.id].state if row.id in states else None,
             )
             for row in self._registry.all()
+            if row.ignored_s is None
         ]
 
     def publish_blob(self, data: bytes) -> BlobReference:
@@ -233,6 +234,8 @@ class MqttFleet:
                 self._changed.wait(min(WAIT_STEP_S, left_s))
 
     def _gone(self, order: Order, waited_s: float) -> bool:
+        if self._registry.ignored(order.gateway):
+            return True
         return waited_s >= OFFLINE_GRACE_S and not self.presence.online(order.gateway)
 
     def _close(self, order: Order, cancelled: bool) -> Outcome:
@@ -240,12 +243,17 @@ class MqttFleet:
             outcome = self._outcomes[order.command_id]
         if outcome is not None:
             return outcome
-        failure = "cancelled" if cancelled else "timeout" if self.presence.online(order.gateway) else "offline"
+        failure = "cancelled" if cancelled else self._why_silent(order.gateway)
         self._commands.fail(order.command_id, failure)
         held = self._uploads.abandon(order.command_id)
         if held is not None:
             self._late.setdefault(order.gateway, {})[order.command_id] = held
         return Outcome(order.gateway, order.command_id, None, None, failure, "no usable answer in time")
+
+    def _why_silent(self, gateway: str) -> str:
+        if self._registry.ignored(gateway):
+            return "ignored"
+        return "timeout" if self.presence.online(gateway) else "offline"
 
     def _pull(self, reply: Reply, action: Train) -> None:
         result = reply.result

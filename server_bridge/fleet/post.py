@@ -31,14 +31,17 @@ class Post:
     def __init__(self, session: PublishingSession) -> None:
         self._session = session
         self.refused = 0
+        self.missed_clears = 0
 
     def send(self, topic: str, message: Message, *, retain: bool = False) -> bool:
         """Queue a message; whether the session took it."""
         return self.send_raw(topic, encode(message), retain=retain)
 
     def clear(self, topic: str) -> bool:
-        """Remove a retained message."""
-        return self.send_raw(topic, b"", retain=True)
+        """Remove a retained message; one that could not be is counted in ``missed_clears``."""
+        taken = self.send_raw(topic, b"", retain=True)
+        self.missed_clears += not taken
+        return taken
 
     def send_raw(self, topic: str, payload: bytes, *, retain: bool) -> bool:
         """Queue bytes; whether the session took them."""

@@ -4,7 +4,9 @@ import hashlib
 import threading
 from collections.abc import Callable
 
+from server_bridge.store.decisions import Fact
 from server_bridge.store.gateways import GatewayTable, Registration
+from server_bridge.store.store import Store
 
 RELOAD_INTERVAL_S = 1.0
 _NODE_ID_BITS = 63
@@ -30,6 +32,32 @@ def register(table: GatewayTable, gateway: str, now_s: float) -> Registration:
     return Registration(gateway, node_id(gateway, salt), now_s)
 
 
+def ignore(store: Store, gateway: str, why: str, now_s: float) -> bool:
+    """Stop listening to a gateway until an operator readmits it: its open flags are set aside, its messages
+    dropped, it gets no orders. Recorded as a decision.
+
+    Returns: whether it was listened to.
+    """
+    with store.transaction():
+        if not store.gateways.ignore(gateway, why, now_s):
+            return False
+        aside = store.flags.ignore_all_of(gateway)
+        detail = f"{gateway}: {why}"
+        facts: dict[str, Fact] = {"gateway": gateway, "open_flags_set_aside": aside}
+        store.decisions.record("gateway", "ignored", detail, now_s, facts=facts)
+    return True
+
+
+def readmit(store: Store, gateway: str, now_s: float) -> bool:
+    """Listen to a gateway again; recorded as a decision. Returns whether it was ignored."""
+    with store.transaction():
+        if not store.gateways.readmit(gateway):
+            return False
+        facts: dict[str, Fact] = {"gateway": gateway}
+        store.decisions.record("gateway", "readmitted", f"{gateway}: by an operator", now_s, facts=facts)
+    return True
+
+
 class Registry:
     """A view of the registered gateways that notices those added by another process.
 
@@ -50,6 +78,18 @@ class Registry:
             if gateway not in self._rows:
                 self._reload()
             return gateway in self._rows
+
+    def ignored(self, gateway: str) -> bool:
+        """Whether the bridge does not listen to a gateway; an operator may change that at any time."""
+        with self._lock:
+            self._reload()
+            known = self._rows.get(gateway)
+            return known is not None and known.ignored_s is not None
+
+    def forget(self) -> None:
+        """Look again at the next question: this process has just changed something."""
+        with self._lock:
+            self._loaded_s = float("-inf")
 
     def all(self) -> list[Registration]:
         """Every registered gateway, by id."""

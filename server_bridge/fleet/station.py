@@ -122,6 +122,9 @@ class FleetStation:
     def _housekeeping(self) -> None:
         self._ingest.flush_drops()
         self._store.trim()
+        if self._post.missed_clears:  # the queue was full: all that is retained comes again
+            self._post.missed_clears = 0
+            self.session.subscribe(Subscription(self._topics.any_fleet_up_filter))
 
 
 def client_id(fleet: str) -> str:

@@ -75,6 +75,12 @@ class FlagTable:
                 update(FLAGS).where(chosen, FLAGS.c.status == OPEN).values(status=IGNORED)
             ).rowcount
 
+    def ignore_all_of(self, gateway: str) -> int:
+        """Set every open flag of a gateway aside; returns how many were open."""
+        with self._database.write() as connection:
+            mine = (FLAGS.c.gateway == gateway, FLAGS.c.status == OPEN)
+            return connection.execute(update(FLAGS).where(*mine).values(status=IGNORED)).rowcount
+
     def consume(self, flag_ids: Iterable[str], adaptation: str, round_number: int) -> int:
         """Mark open flags as answered by a round; call it in the transaction that commits the round."""
         values = {"status": CONSUMED, "adaptation": adaptation, "round": round_number}

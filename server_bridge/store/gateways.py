@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import insert, select
+from sqlalchemy import ColumnElement, insert, select, update
 
 from edge_agent.wire.messages import Presence, State
 from server_bridge.store.database import Database, upsert
@@ -11,11 +11,13 @@ from server_bridge.store.tables import GATEWAYS, PRESENCE, STATES
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A registered gateway and its Flower node id."""
+    """A registered gateway and its Flower node id; ``ignored_why`` is set while the bridge does not listen to it."""
 
     id: str
     node_id: int
     registered_s: float
+    ignored_s: float | None = None
+    ignored_why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,21 @@ class GatewayTable:
         """Every gateway, by id."""
         with self._database.read() as connection:
             rows = connection.execute(select(GATEWAYS).order_by(GATEWAYS.c.id)).all()
-        return [Registration(row.id, row.node_id, row.registered_s) for row in rows]
+        return [Registration(row.id, row.node_id, row.registered_s, row.ignored_s, row.ignored_why) for row in rows]
+
+    def ignore(self, gateway: str, why: str, now_s: float) -> bool:
+        """Stop listening to a gateway; whether it was listened to."""
+        return self._set_ignored(gateway, GATEWAYS.c.ignored_s.is_(None), ignored_s=now_s, ignored_why=why)
+
+    def readmit(self, gateway: str) -> bool:
+        """Listen to a gateway again; whether it was ignored."""
+        return self._set_ignored(gateway, GATEWAYS.c.ignored_s.is_not(None), ignored_s=None, ignored_why=None)
+
+    def _set_ignored(self, gateway: str, only: ColumnElement[bool], **values: float | str | None) -> bool:
+        with self._database.write() as connection:
+            return (
+                connection.execute(update(GATEWAYS).where(GATEWAYS.c.id == gateway, only).values(**values)).rowcount > 0
+            )
 
     def set_presence(self, presence: Presence, now_s: float) -> None:
         """Replace what is known of a gateway's latest connection."""

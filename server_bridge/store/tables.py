@@ -33,6 +33,8 @@ GATEWAYS = Table(
     Column("id", _ID, primary_key=True),
     Column("node_id", BigInteger, nullable=False, unique=True),
     Column("registered_s", Float(53), nullable=False),
+    Column("ignored_s", Float(53)),
+    Column("ignored_why", Text),
 )
 
 PRESENCE = Table(

@@ -14,6 +14,8 @@ class GatewayView:
         flag: what became of its last flag: ``open``, ``consumed`` or ``ignored``.
         lag: signed releases (timestamp versions) that it has not trusted yet.
         dropped: messages of it that were dropped.
+        drops: the same by reason.
+        ignored: why the bridge does not listen to it, if it does not.
     """
 
     id: str
@@ -29,6 +31,8 @@ class GatewayView:
     lag: int | None
     outbox_depth: int | None
     dropped: int
+    drops: dict[str, int]
+    ignored: str | None
 
 
 def fleet_view(store: Store, timestamp_version: int | None) -> list[GatewayView]:
@@ -40,9 +44,9 @@ def fleet_view(store: Store, timestamp_version: int | None) -> list[GatewayView]
     presences = store.gateways.presences()
     states = store.gateways.states()
     flags: dict[str, StoredFlag] = {flag.gateway: flag for flag in store.flags.all()}
-    dropped: dict[str, int] = {}
-    for (gateway, _), count in store.drops.all().items():
-        dropped[gateway] = dropped.get(gateway, 0) + count
+    drops: dict[str, dict[str, int]] = {}
+    for (gateway, reason), count in store.drops.all().items():
+        drops.setdefault(gateway, {})[reason] = count
     views = []
     for row in store.gateways.registered():
         presence, known, flag = presences.get(row.id), states.get(row.id), flags.get(row.id)
@@ -62,7 +66,9 @@ def fleet_view(store: Store, timestamp_version: int | None) -> list[GatewayView]
                 training=state is not None and state.training,
                 lag=behind,
                 outbox_depth=None if state is None else state.outbox_depth,
-                dropped=dropped.get(row.id, 0),
+                dropped=sum(drops.get(row.id, {}).values()),
+                drops=drops.get(row.id, {}),
+                ignored=row.ignored_why,
             )
         )
     return views

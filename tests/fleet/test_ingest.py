@@ -125,7 +125,7 @@ def test_strangers_and_other_fleets_are_dropped_and_counted(desk: Desk) -> None:
     desk.ingest.handle([event(body, 0, gateway="stranger"), elsewhere])
     assert desk.store.events.recent() == []
     assert desk.session.sent == []
-    assert desk.dropped() == {("unregistered", "gateway"): 1, ("unregistered", "topic"): 1}
+    assert desk.dropped() == {("unregistered", "gateway"): 1, ("gw1", "topic"): 1}
 
 
 def test_a_gateway_registered_later_is_noticed(desk: Desk) -> None:
