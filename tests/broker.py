@@ -1,6 +1,9 @@
 """The real broker for tests, and the account of tests that could not run."""
 
+import ctypes.util
 import os
+import shutil
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,12 +25,23 @@ def missing_part(marker: str) -> str | None:
     """Why tests with this marker cannot run here, or ``None``.
 
     Raises:
-        pytest.UsageError: they cannot, and this is CI, where everything must run.
+        pytest.UsageError: they cannot, and this is CI, where everything must run but systemd.
     """
     if marker == "mosquitto":
         why = None if find_mosquitto() is not None else "mosquitto is not installed"
+    elif marker == "systemd":
+        return None if _systemd_analyzes() else "systemd-analyze 252 or later, with libseccomp, is not installed"
     else:
         why = None if find_spec("torch") is not None else "torch is not installed"
     if why is not None and os.environ.get("CI"):
         raise pytest.UsageError(f"in CI every test must run: {why}")
     return why
+
+
+def _systemd_analyzes() -> bool:
+    """Whether units can be judged offline, and their filters be put on a process."""
+    program = shutil.which("systemd-analyze")
+    if program is None or ctypes.util.find_library("seccomp") is None:
+        return False
+    words = [program, "security", "--offline=yes", "--help"]
+    return subprocess.run(words, capture_output=True, timeout=30, check=False).returncode == 0
