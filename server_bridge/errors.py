@@ -3,13 +3,18 @@
 EdgeError
 ├── ConfigError      the operator: change a setting, a file or the machine
 ├── TransientError   nobody: try again later, with full jitter
+│   └── BrokerAway   nobody: what needs the broker waits for it, and counts as no attempt
 ├── RejectedUpdate   nobody: the signer or a gateway refuses a release
 ├── StorageError     the operator: disk or database
 ├── DataError        whoever supplies the bundle, or a strategy that cannot aggregate
 └── BridgeFailure    the service manager: a part died; restart the bridge
 """
 
-from edge_agent.errors import EdgeError
+from edge_agent.errors import EdgeError, TransientError
+
+
+class BrokerAway(TransientError):
+    """The broker cannot be reached, or does not answer."""
 
 
 class BridgeFailure(EdgeError):

@@ -40,6 +40,7 @@ from server_bridge.releases.signer_client import SignerClient
 from server_bridge.rounds.adaptation import AdaptationRunner, RoundSettings
 from server_bridge.rounds.controller import Controller, FlagWatch
 from server_bridge.rounds.trigger import TriggerParams
+from server_bridge.store.blob_sweep import BlobSweep
 from server_bridge.store.bundles import BundleFolder
 from server_bridge.store.store import Store, store_url
 
@@ -101,7 +102,13 @@ class BridgeRuntime:
         )
         trigger = TriggerParams(**settings.trigger.model_dump())
         controller = Controller(self.store, watch, runner, trigger, self._stopping)
-        self._controller = Loop("controller", controller.step)
+        sweep = BlobSweep(self.store, lambda: self.publisher.retained | self._book.blobs())
+
+        def step() -> None:
+            controller.step()
+            sweep.step()
+
+        self._controller = Loop("controller", step)
         self._service = ServiceNotifier.from_environment(os.environ)
         moving = {loop.name: loop.pulse for loop in (*self.station.loops, self._controller)}
         self._watchdog = Watchdog(self._service, moving, {self._controller.name: CONTROLLER_PATIENCE})
@@ -165,7 +172,7 @@ class BridgeRuntime:
         return self._stopping.wait(wait_s) if wait_s > 0 else self._stopping.is_set()
 
     def _make_publisher(self, settings: BridgeSettings, data_dir: Path) -> Publisher:
-        book = FileReleaseBook(data_dir / RELEASES_FOLDER)
+        self._book = book = FileReleaseBook(data_dir / RELEASES_FOLDER)
         latest = book.latest()
         if latest is None:
             raise ConfigError(f"{data_dir} holds no release", "run `server-bridge init --bundle DIR` first")

@@ -125,6 +125,13 @@ class Commands:
                     entry.above = 0
                     self._hasten(entry)
 
+    def on_reconnect(self) -> None:
+        """The broker is there again, perhaps without its memory: what is not answered is sent anew, from the start."""
+        with self._lock:
+            for entry in self._open.values():
+                if not entry.answered:
+                    entry.due_s, entry.wait_s = self._monotonic(), RESEND_FIRST_S
+
     def on_reply(self, reply: Reply) -> Heard:
         """Take a reply; ``FINAL`` leaves the command open until :meth:`finish` or :meth:`fail`."""
         with self._lock:

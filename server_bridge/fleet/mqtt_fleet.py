@@ -147,6 +147,12 @@ class MqttFleet:
                 for order in orders:
                     self._outcomes.pop(order.command_id, None)
 
+    def reconnected(self) -> None:
+        """The bridge is at the broker again: presence counts anew, and commands may have been lost with the broker."""
+        self.presence.reconnected()
+        self._commands.on_reconnect()
+        self._on_due()
+
     # What ingest tells.
 
     def on_presence(self, presence: Presence) -> None:
@@ -269,12 +275,13 @@ class MqttFleet:
         self._uploads.begin(reply.gateway, reply.command_id, result.update, reply)
 
     def _complete(self, arrived: Arrived) -> None:
+        """The gateway may forget its update only when the store names the one that we hold."""
         digest = self._store.blobs.put(arrived.data)
-        self._uploads.forget(arrived.gateway, arrived.command_id, digest)
         if self._commands.finish(arrived.command_id, arrived.reply, update_digest=digest):
             self._settle(Outcome(arrived.gateway, arrived.command_id, arrived.reply, arrived.data, None))
         else:
             self._store.commands.record_late(arrived.reply)
+        self._uploads.forget(arrived.gateway, arrived.command_id, digest)
 
     def _finish(self, reply: Reply) -> None:
         if self._commands.finish(reply.command_id, reply):

@@ -113,7 +113,7 @@ class FleetStation:
         return left and all(ended)
 
     def _connected(self) -> None:
-        self.fleet.presence.reconnected()
+        self.fleet.reconnected()
         self._post.send_raw(self._topics.bridge, self._presence(online=True), retain=True)
 
     def _presence(self, *, online: bool) -> bytes:

@@ -17,6 +17,8 @@ from server_bridge.store.blobs import BlobFolder
 
 PUBLISH_TIMEOUT_S = 60.0
 RETIRE_AFTER_S = 24 * 3600.0
+RECENT_S = 3600.0
+"""A blob published this lately may be the base of a round under way."""
 BUDGET_BYTES = 256 * 1024 * 1024
 
 _log = structlog.get_logger(__name__)
@@ -91,6 +93,15 @@ class BlobPublisher:
             self._confirmed |= {one.digest for one in doubtful} - {one.digest for one in missing}
             self._confirm(missing)
             return len(missing)
+
+    def recent(self) -> list[BlobReference]:
+        """Blobs that rounds under way may need, the latest first."""
+        return self._ledger.used_since(self._clock() - RECENT_S)
+
+    @property
+    def retained(self) -> set[str]:
+        """Digests of every blob that the broker holds for us; each can be published again at any time."""
+        return self._ledger.digests
 
     def find(self, digest: str) -> BlobReference | None:
         """The reference of a blob of ours that the broker should hold."""

@@ -73,6 +73,18 @@ class RetainedLedger:
             idle = [entry for digest, entry in self._entries.items() if digest not in kept and entry.used_s <= before_s]
         return [entry.blob for entry in sorted(idle, key=lambda entry: entry.used_s)]
 
+    def used_since(self, since_s: float) -> list[BlobReference]:
+        """Blobs used since, the latest first."""
+        with self._lock:
+            recent = [entry for entry in self._entries.values() if entry.used_s > since_s]
+        return [entry.blob for entry in sorted(recent, key=lambda entry: entry.used_s, reverse=True)]
+
+    @property
+    def digests(self) -> set[str]:
+        """Every blob that the broker holds for us."""
+        with self._lock:
+            return set(self._entries)
+
     def _write(self, entries: dict[str, Entry]) -> None:
         write_file(self._path, encode(_File(entries=entries)))
         self._entries = entries

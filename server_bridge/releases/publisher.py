@@ -3,13 +3,13 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
-from edge_agent.errors import ConfigError, EdgeError, RejectedUpdate, TransientError
+from edge_agent.errors import ConfigError, EdgeError, RejectedUpdate, StorageError, TransientError
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.blobs import BlobReference, sha256_hex
 from edge_agent.wire.errors import WireError
@@ -37,6 +37,7 @@ HOUSEKEEPING_S = 60.0
 REPUBLISH_PAUSE_S = 5.0
 GO_ABOVE_PAUSE_S = 5.0
 TASKS_QUEUED = 256
+URGENT_BLOBS = 8
 
 _log = structlog.get_logger(__name__)
 
@@ -192,6 +193,11 @@ class Publisher:
             self._later(self._assert)
         return record
 
+    @property
+    def retained(self) -> set[str]:
+        """Digests of every blob that the broker should hold, of whatever age: their bytes are needed still."""
+        return self._blobs.retained | {one.digest for one in self._record.blobs}
+
     # What the fleet needs of blobs (``server_bridge.fleet.mqtt_fleet.BlobSource``).
 
     def publish(self, data: bytes) -> BlobReference:
@@ -279,16 +285,29 @@ class Publisher:
             self._later(lambda: self._judge(payload))
 
     def _assert(self) -> None:
-        """Publish what the broker lacks of the release in force."""
+        """Publish what the broker lacks: what the round under way waits for, the release in force, then the rest."""
+        recent = self._blobs.recent()
+        published = self._ensure_rounds(recent[:URGENT_BLOBS])
         own_map_there = self._own_seen.wait(RETAINED_WAIT_S)
         with self._lock:
-            published = self._blobs.ensure(self._record.blobs)
+            published += self._blobs.ensure(self._record.blobs)
             if published:
                 _log.info("blobs-asserted", published=published, release=self._record.number)
             if own_map_there and self._own_seen.is_set():
                 self._asserted.set()
             else:
                 self._publish_map()
+        self._ensure_rounds(recent[URGENT_BLOBS:])
+
+    def _ensure_rounds(self, blobs: Sequence[BlobReference]) -> int:
+        """One that cannot be read keeps neither the others nor the release from the broker."""
+        try:
+            return self._blobs.ensure(blobs)
+        except StorageError as error:
+            if len(blobs) > 1:
+                return sum(self._ensure_rounds([one]) for one in blobs)
+            _log.error("round-blob-not-asserted", problem=error.problem, hint=error.hint)
+            return 0
 
     def _judge(self, payload: bytes) -> None:
         digest = sha256_hex(payload)

@@ -4,13 +4,13 @@ import queue
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from edge_agent.errors import TransientError
 from edge_agent.link.events import Connected, Received, SessionEvent, Subscription
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.topics import FleetTopics, TopicKind, parse_topic
+from server_bridge.errors import BrokerAway
 
 BLOBS_AT_A_TIME = 16
 CONNECT_TIMEOUT_S = 10.0
@@ -42,7 +42,7 @@ class ReadBack:
         """Digests of which the broker does not hold every message.
 
         Raises:
-            TransientError: the broker cannot be reached.
+            BrokerAway: the broker cannot be reached.
         """
         if not expected:
             return set()
@@ -98,7 +98,7 @@ def _await_connection(inbox: "queue.Queue[SessionEvent]") -> None:
                 return
         except queue.Empty:
             continue
-    raise TransientError("the broker cannot be reached to read blobs back")
+    raise BrokerAway("the broker cannot be reached to read blobs back")
 
 
 def _groups(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:

@@ -116,6 +116,10 @@ class FileReleaseBook:
         """Whether a map of that digest is among the releases kept."""
         return any(self._read(number)[0].map_digest == map_digest for number in self._numbers())
 
+    def blobs(self) -> set[str]:
+        """Digests of every blob that a release kept here names."""
+        return {blob.digest for number in self._numbers() for blob in self._read(number)[0].blobs}
+
     def add(self, record: ReleaseRecord, release_map: bytes) -> None:
         """Keep a release; the oldest beyond the newest few are removed."""
         sweep_temporaries(self._directory)

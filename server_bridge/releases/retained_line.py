@@ -12,6 +12,7 @@ from edge_agent.link.events import Connected, Disconnected, Published, Received,
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.topics import FleetTopics
+from server_bridge.errors import BrokerAway
 
 INBOX_EVENTS = 2000
 ANSWERS_KEPT = 20_000
@@ -86,7 +87,7 @@ class RetainedLine:
             TransientError: the broker is away, refuses one, or the time is over.
         """
         if not self.connected:
-            raise TransientError("the broker is away", "it is tried again when the broker is back")
+            raise BrokerAway("the broker is away", "it is tried again when the broker is back")
         deadline_s = time.monotonic() + timeout_s
         tokens = [
             self._session.publish(topic, payload, retain=True, timeout_s=max(0.0, deadline_s - time.monotonic()))
@@ -102,7 +103,7 @@ class RetainedLine:
             while token not in self._answers:
                 left_s = deadline_s - time.monotonic()
                 if left_s <= 0:
-                    raise TransientError("the broker does not acknowledge in time")
+                    raise BrokerAway("the broker does not acknowledge in time")
                 self._answered.wait(min(left_s, POLL_S))
             return self._answers.pop(token)
 

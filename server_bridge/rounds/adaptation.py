@@ -12,6 +12,7 @@ from edge_agent.wire.codec import Scalar
 from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
 from edge_agent.wire.updates import Coding
 from server_bridge.cohorts.membership import ROOT
+from server_bridge.errors import BrokerAway
 from server_bridge.fleet.transport import FleetTransport
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.engine import RoundOutcome, run_round
@@ -114,10 +115,16 @@ class AdaptationRunner:
             self._store.decisions.record("start", reason, detail, self._wall(), adaptation=name, facts=facts)
 
     def run(self) -> None:
-        """Go on with the running adaptation until it has ended or the bridge is stopping."""
+        """Go on with the running adaptation until it has ended or the bridge is stopping.
+
+        A round that cannot even be sent, for want of a broker, waits for it and counts as no attempt.
+        """
         while (adaptation := self._store.adaptations.running()) is not None and not self._stopped(0.0):
             try:
                 self._step(adaptation)
+            except BrokerAway as error:
+                _log.warning("round-postponed", adaptation=adaptation.id, problem=error.problem)
+                self._stopped(self._settings.retry_wait_s)
             except EdgeError as error:
                 self._nobody(adaptation, self._wall(), str(error), {})
 

@@ -1,9 +1,17 @@
 """Content-addressed blobs in a folder: base weights, updates, strategy states, release targets."""
 
+import os
 from pathlib import Path
 
 from edge_agent.errors import StorageError
-from edge_agent.link.durable import make_directory, read_file, remove_file, sweep_temporaries, write_file
+from edge_agent.link.durable import (
+    make_directory,
+    read_file,
+    remove_file,
+    storage_errors,
+    sweep_temporaries,
+    write_file,
+)
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.topics import is_digest
 
@@ -30,13 +38,26 @@ class BlobFolder:
             sweep_temporaries(folder)
 
     def put(self, data: bytes) -> str:
-        """Keep ``data``; its digest. Putting the same bytes again is free."""
+        """Keep ``data``; its digest. Putting the same bytes again is free, and makes them young."""
         digest = sha256_hex(data)
         path = self._file(digest)
-        if not path.is_file():
+        if path.is_file():
+            with storage_errors("touch", path):
+                os.utime(path)
+        else:
             make_directory(path.parent)
             write_file(path, data)
         return digest
+
+    def older_than(self, before_s: float) -> list[str]:
+        """Digests of the blobs that were put (last) before that time, seconds since 1970.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        with storage_errors("list", self._directory):
+            files = [path for folder in self._directory.iterdir() for path in folder.iterdir()]
+            return sorted(path.name for path in files if is_digest(path.name) and path.stat().st_mtime < before_s)
 
     def read(self, digest: str) -> bytes:
         """The bytes of a blob.

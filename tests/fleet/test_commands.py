@@ -177,3 +177,19 @@ def test_after_a_restart_the_same_id_is_asked_again_above_the_old_sequence(tmp_p
     assert known.reply == reply("ok")
     assert after.commands.due() == []
     after.store.close()
+
+
+def test_after_a_reconnect_what_is_unanswered_is_sent_again_at_once(side: Side) -> None:
+    side.issue()
+    for _ in range(3):
+        side.clock.now_s += 20
+        side.only_due()
+    assert side.commands.due() == []
+    side.commands.on_reconnect()
+    again = side.only_due()
+    assert (again.command_id, again.boot_id) == ("c1", "boot1")
+    side.clock.now_s += 2.6
+    assert side.only_due().sequence == again.sequence + 1
+    side.commands.on_reply(reply())
+    side.commands.on_reconnect()
+    assert side.commands.due() == []

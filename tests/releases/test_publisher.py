@@ -240,6 +240,23 @@ def test_a_broker_that_lost_everything_gets_it_back(
         downloader.fetch(reference, timeout_s=10)
 
 
+def test_the_base_of_a_round_is_back_without_a_gateways_asking(
+    bridge: Bridge, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    assert bridge.publisher.wait_asserted(20)
+    lost = bridge.publisher.publish(b"a base that the disk lost")
+    base = bridge.publisher.publish(b"base weights" * 10_000)
+    (tmp_path / "fleet" / "blobs" / lost.digest[:2] / lost.digest).unlink()
+    mosquitto.kill()
+    mosquitto.start()
+    store = BlobStore(tmp_path / "fetched")
+    downloader = Downloader(BrokerSettings("127.0.0.1", bridge.port), "gw.down", TOPICS, store, silence_s=60.0)
+    began_s = time.monotonic()
+    downloader.fetch(base, timeout_s=30)
+    assert time.monotonic() - began_s < 15.0
+    assert bridge.publisher.wait_asserted(30)
+
+
 def test_a_missing_blob_is_published_again(bridge: Bridge, listener: Listener, tmp_path: Path) -> None:
     assert bridge.publisher.wait_asserted(20)
     reference = bridge.publisher.latest.blobs[0]

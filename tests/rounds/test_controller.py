@@ -5,6 +5,7 @@ import pytest
 
 from edge_agent.errors import RejectedUpdate, TransientError
 from edge_agent.wire.tensors import Weights
+from server_bridge.errors import BrokerAway
 from server_bridge.flower.strategies import StrategyName, StrategySettings
 from server_bridge.store.flags import StoredFlag
 from tests.flower.memory_fleet import MemoryFleet, MemoryGateway, direction, initial_weights, towards
@@ -218,3 +219,20 @@ def test_a_second_adaptation_begins_from_the_released_cohorts(tmp_path: Path) ->
     after = side.releases.members(side.bundle)
     assert {gateway: after[gateway] for gateway in members} == members
     assert after["g5"] not in {*members.values(), "root"}
+
+
+def test_a_round_that_waits_for_the_broker_counts_as_no_attempt(tmp_path: Path) -> None:
+    side = bench(tmp_path)
+    flag_four(side)
+    tries = 0
+
+    def away_at_first() -> None:
+        nonlocal tries
+        tries += 1
+        if tries <= 7:
+            raise BrokerAway("the broker is away")
+
+    side.fleet.before_exchange = away_at_first
+    side.look()
+    assert side.reasons() == ["start:flags-settled", "round:committed", "round:committed", "adaptation-done:released"]
+    assert [(row.round, row.attempt) for row in side.store.adaptations.rounds("a1")] == [(1, 1), (2, 1)]
