@@ -1,5 +1,6 @@
 """``server-bridge`` init, gateway, run, fleet, log: what an operator of a fleet types."""
 
+import faulthandler
 import json
 import time
 from contextlib import closing
@@ -93,6 +94,7 @@ def run(config: ConfigOption = Path("bridge.toml")) -> None:
 
     settings = load_settings(config)
     configure_logs(settings.bridge.log_level)
+    faulthandler.enable()  # a watchdog's SIGABRT writes every thread's stack to the log
     BridgeRuntime(settings).run()
 
 
