@@ -33,6 +33,11 @@ class FeedLine:
         """Whether the broker can be heard."""
         return self._session.connected
 
+    @property
+    def heard_s(self) -> float:
+        """When the broker last sent anything, if only a part of a chunk; monotonic seconds."""
+        return self._session.heard_s
+
     def subscribe(self, topic: str) -> None:
         """Ask for a retained message."""
         self._feed.route(topic, self)

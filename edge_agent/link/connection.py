@@ -4,6 +4,7 @@ import select
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -64,7 +65,9 @@ class Connection:
         connected: the broker has accepted.
         ended: why it is over, or ``None``.
         taken_over: the broker said that another client uses our id.
-        cut_off: the broker had accepted, then closed the socket without a word.
+        cut_off: the broker had accepted, then closed the socket without a word, in an orderly way.
+        reset: the connection was reset: by a broken link, or by a broker that had not read all we sent.
+        heard_s: when bytes last came, monotonic seconds.
         window: unanswered publications that the broker allows.
         max_packet_bytes: the largest packet that the broker allows.
     """
@@ -76,6 +79,8 @@ class Connection:
         self.ended: str | None = None
         self.taken_over = False
         self.cut_off = False
+        self.reset = False
+        self.heard_s = 0.0
         self.window = options.receive_maximum
         self.max_packet_bytes = MAX_PACKET_BYTES
         self._settings = settings
@@ -119,6 +124,9 @@ class Connection:
         pending = reading and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
         ready = dict(poller.poll(0 if pending else int(timeout_s * 1000)))
         events = ready.get(sock.fileno(), 0)
+        self.reset = self.reset or bool(events & select.POLLERR)
+        if pending or events & select.POLLIN:
+            self.heard_s = time.monotonic()
         if pending or events & ~select.POLLOUT:
             self._read()
         if self.ended is None and self._client.want_write():
@@ -212,7 +220,7 @@ class Connection:
             self.taken_over = code.value == TAKEN_OVER
             self._end(f"the broker disconnected us: {code}")
         elif code.value == FAILURE:
-            self.cut_off = self.connected
+            self.cut_off = self.connected and not self.reset
             self._end("the broker closed the connection")
         else:
             self._end(str(code))

@@ -179,7 +179,9 @@ class Downloader:
                         del asked[event.topic]
                 elif not line.connected:
                     patience.interrupted(time.monotonic())
-                elif patience.is_over(time.monotonic()):
+                    continue
+                patience.progressed(line.heard_s)
+                if patience.is_over(time.monotonic()):
                     self._ask_again(line, list(asked), patience, limits)
         finally:
             for topic in asked:

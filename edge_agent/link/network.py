@@ -21,10 +21,15 @@ CONNACK_TIMEOUT_S = 10.0
 STEADY_AFTER_S = 10.0
 IDLE_STEP_S = 1.0
 BLOCKED_STEP_S = 0.02
+
+# Everybody loses a broker at one moment: the first attempt after a lost connection is spread as that after
+# this many failures, over 4 s with the usual back-off.
+LOST_COUNTS_AS = 4
 TAKEN_OVER = Backoff(first_s=60.0, cap_s=900.0)
 
 # mosquitto 2.0.11 evicts without a reason code (measured): so many accepted connections in a row,
 # none refused between them, each cut off within this time, mean that another client uses our id.
+# A reset tells neither way: bad links make resets, and mosquitto now and then while it evicts.
 EVICTIONS_TELL = 4
 EVICTED_WITHIN_S = 30.0
 
@@ -56,6 +61,7 @@ class NetworkLoop:
         self._outgoing = outgoing
         self._subscriptions = subscriptions
         self._link: Connection | None = None
+        self._accepted = False
         self._failures = 0
         self._evictions = 0
         self._takeovers = 0
@@ -70,6 +76,12 @@ class NetworkLoop:
         """Whether the broker has accepted and the connection is not known to be lost."""
         link = self._link
         return link is not None and link.connected
+
+    @property
+    def heard_s(self) -> float:
+        """When the broker last sent anything, if only a part of a packet; monotonic seconds."""
+        link = self._link
+        return 0.0 if link is None else link.heard_s
 
     @property
     def backlog(self) -> int:
@@ -101,6 +113,7 @@ class NetworkLoop:
 
     def accepted(self, session_present: bool) -> None:
         """``ConnectionListener``: subscribe before anything else is sent."""
+        self._accepted = True
         if self._link is not None:
             self._link.subscribe(self._subscriptions.renew())
         self._intake.put(Connected(self.connection, session_present))
@@ -126,6 +139,7 @@ class NetworkLoop:
     def _serve_connection(self) -> float:
         """One connection from attempt to end; returns how long to wait before the next."""
         self.connection += 1
+        self._accepted = False
         began_s = time.monotonic()
         will = None if self._will is None else self._will(self.connection)
         link = self._link = Connection(self._settings, self._options, will, self)
@@ -192,7 +206,8 @@ class NetworkLoop:
         return wait_s
 
     def _next_wait_s(self, link: Connection, lasted_s: float) -> float:
-        self._evictions = self._evictions + 1 if link.cut_off and lasted_s < EVICTED_WITHIN_S else 0
+        if not (link.reset and lasted_s < EVICTED_WITHIN_S):
+            self._evictions = self._evictions + 1 if link.cut_off and lasted_s < EVICTED_WITHIN_S else 0
         if link.taken_over or self._evictions >= EVICTIONS_TELL:
             self._takeovers += 1
             return TAKEN_OVER.first_s + TAKEN_OVER.delay_s(self._takeovers, self._rng)
@@ -200,7 +215,7 @@ class NetworkLoop:
             self._failures = 0
         if lasted_s >= TAKEN_OVER.cap_s:
             self._takeovers = 0
-        self._failures += 1
+        self._failures = max(self._failures + 1, LOST_COUNTS_AS if self._accepted else 0)
         return self._backoff.delay_s(self._failures, self._rng)
 
     def _wait(self, wait_s: float) -> None:

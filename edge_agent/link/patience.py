@@ -13,6 +13,7 @@ class Patience:
         self._least_s = least_s
         self._rng = rng
         self._since_s = now_s
+        self._heard_s = now_s
         self._usual_s = 0.0
         self._stretch = 1.0
         self._tries = 0
@@ -29,9 +30,14 @@ class Patience:
         """The broker is away: its silence says nothing of the chunks."""
         self._since_s = now_s
 
+    def progressed(self, heard_s: float) -> None:
+        """Bytes came at this time: on a slow link a chunk takes longer than any silence."""
+        self._heard_s = max(self._heard_s, heard_s)
+
     def is_over(self, now_s: float) -> bool:
         """Whether it has been silent for too long."""
-        return now_s - self._since_s > self._stretch * max(self._least_s, SILENCE_FACTOR * self._usual_s)
+        silent_s = now_s - max(self._since_s, self._heard_s)
+        return silent_s > self._stretch * max(self._least_s, SILENCE_FACTOR * self._usual_s)
 
     def try_again(self, now_s: float) -> bool:
         """Count one more try, with jitter on its time; ``False`` when there have been enough."""

@@ -86,6 +86,11 @@ class MqttSession:
         return self._thread.is_alive()
 
     @property
+    def heard_s(self) -> float:
+        """When the broker last sent anything, if only a part of a packet; monotonic seconds."""
+        return self._loop.heard_s
+
+    @property
     def backlog(self) -> int:
         """Messages that wait for room in the inbox; at most about three times the Receive Maximum."""
         return self._loop.backlog

@@ -46,6 +46,7 @@ class Uploader:
         self._gateway = gateway
         self._offers = OfferBook(directory)
         self._granted: dict[tuple[str, int], None] = {}
+        self._sending: dict[int, tuple[str, int]] = {}
         self._done: list[str] = []
         self._lock = threading.Lock()
         self._work = threading.Event()
@@ -83,7 +84,10 @@ class Uploader:
         return self._offers.command_ids()
 
     def grant(self, grant: ChunkGrant) -> None:
-        """The bridge permits these chunks, or has them all. Never blocks; a grant for nothing held is counted."""
+        """The bridge permits these chunks, or has them all. Never blocks; a grant for nothing held is counted.
+
+        A chunk that is on its way is not sent twice: on a slow link the bridge asks again before it can be there.
+        """
         offer = self._offers.find(grant.command_id)
         if offer is None or offer.digest != grant.digest:
             self.refused_grants += 1
@@ -167,11 +171,15 @@ class Uploader:
         if offer is None or chunk is None:
             return
         self._read_outcomes(0.0)
+        if (command_id, index) in self._sending.values():
+            return
         topic = self._topics.upload_chunk(self._gateway, offer.digest, index)
-        self._connected_session().publish(topic, chunk)
+        session = self._connected_session()
+        self._sending[session.publish(topic, chunk)] = (command_id, index)
 
     def _connected_session(self) -> MqttSession:
         if self._session is None or not self._session.alive:
+            self._sending.clear()
             self._session = MqttSession(
                 self._settings,
                 self._client_id,
@@ -187,6 +195,7 @@ class Uploader:
         session, self._session = self._session, None
         if session is not None:
             session.stop(STOP_TIMEOUT_S)
+        self._sending.clear()
 
     def _read_outcomes(self, timeout_s: float) -> None:
         """Empty the inbox, after waiting at most ``timeout_s`` for the first: the broker's answers make room."""
@@ -194,7 +203,10 @@ class Uploader:
             while True:
                 event = self._inbox.get(timeout=timeout_s) if timeout_s else self._inbox.get_nowait()
                 timeout_s = 0.0
-                if isinstance(event, Published) and not event.ok:
+                if not isinstance(event, Published):
+                    continue
+                self._sending.pop(event.token, None)
+                if not event.ok:
                     _log.warning("chunk-not-taken", client_id=self._client_id, reason=event.reason)
         except queue.Empty:
             return

@@ -86,6 +86,7 @@ def test_a_chunk_granted_again_is_sent_again(bridge: Publisher, uploader: Upload
     for _ in range(2):
         uploader.grant(_grant(3))
         assert set(_heard(bridge, 1)) == {3}
+        time.sleep(0.5)  # the broker's answer has come: it is no longer on its way
 
 
 def test_an_empty_grant_ends_the_offer(uploader: Uploader, tmp_path: Path) -> None:
