@@ -104,4 +104,4 @@ def load_settings(path: Path) -> BridgeSettings:
         raise settings_error(path, BridgeSettings, error) from None
 
 
-_PATH_KEYS = frozenset({"data_dir", "ca", "certificate", "key"})
+_PATH_KEYS = frozenset({"data_dir", "credentials", "ca", "certificate", "key"})

@@ -18,7 +18,8 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from edge_agent.link.events import Subscription, Will
 from edge_agent.link.outgoing import Publication
-from edge_agent.link.settings import BrokerSettings, TlsSettings
+from edge_agent.link.settings import BrokerSettings
+from edge_agent.link.tls import check_dates, tls_context
 
 CONNECT_TIMEOUT_S = 5.0
 MAX_PACKET_BYTES = 1024 * 1024
@@ -95,7 +96,7 @@ class Connection:
             OSError: no route, refused, or TLS failed.
         """
         if self._settings.tls is not None:
-            self._client.tls_set_context(tls_context(self._settings.tls))
+            self._client.tls_set_context(tls_context(self._settings.tls, self._options.client_id))
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = self._options.session_expiry_s
         properties.ReceiveMaximum = self._options.receive_maximum
@@ -182,7 +183,7 @@ class Connection:
         client.on_message = self._on_message
         client.on_publish = self._on_publish
         client.on_subscribe = self._on_subscribe
-        client.on_socket_open = _no_delay
+        client.on_socket_open = self._on_socket_open
         return client
 
     def _read(self) -> None:
@@ -201,6 +202,13 @@ class Connection:
         self.connected = False
         if self.ended is None:
             self.ended = reason
+
+    def _on_socket_open(self, client: Client, userdata: Any, sock: Any) -> None:
+        """The handshake is done and nothing is sent yet: what is raised here ends the attempt."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        judge = None if self._settings.tls is None else self._settings.tls.judge
+        if judge is not None:
+            check_dates(sock.getpeercert(), judge, time.time())
 
     def _on_connect(
         self, client: Client, userdata: Any, flags: ConnectFlags, code: ReasonCode, properties: Properties | None
@@ -252,23 +260,5 @@ class Connection:
         self._listener.answered(message_id, code.value, str(code))
 
 
-def tls_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Mutual TLS 1.2 or later with host name check.
-
-    Raises:
-        OSError: a file is absent, unreadable or no certificate.
-    """
-    context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=str(settings.ca))
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if settings.certificate is not None:
-        key = None if settings.key is None else str(settings.key)
-        context.load_cert_chain(str(settings.certificate), key)
-    return context
-
-
 def _options(subscription: Subscription) -> SubscribeOptions:
     return SubscribeOptions(qos=1, retainAsPublished=True, retainHandling=subscription.retain_handling)
-
-
-def _no_delay(client: Client, userdata: Any, sock: Any) -> None:
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

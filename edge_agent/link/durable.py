@@ -5,7 +5,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
@@ -86,12 +86,15 @@ def write_json(path: Path, value: object, *, mode: int = _SHARED_MODE, files: Fi
     write_file(path, text.encode() + b"\n", mode=mode, files=files)
 
 
-def write_directory(path: Path, contents: Mapping[str, bytes], *, files: FileOperations = DISK) -> None:
+def write_directory(
+    path: Path, contents: Mapping[str, bytes], *, private: Collection[str] = (), files: FileOperations = DISK
+) -> None:
     """Make the directory ``path`` with all of ``contents``, or nothing of it.
 
     Args:
         path: must not exist, or be an empty directory.
         contents: file bytes by relative name; a name may hold folders (``train/sgd.onnx``).
+        private: names that only the owner may read.
 
     Raises:
         StorageError: the disk refused, or ``path`` is there and not empty.
@@ -99,7 +102,7 @@ def write_directory(path: Path, contents: Mapping[str, bytes], *, files: FileOpe
     temporary = temporary_beside(path)
     with storage_errors("write directory", path):
         try:
-            _fill_directory(temporary, contents, files)
+            _fill_directory(temporary, contents, private, files)
             files.rename(temporary, path)
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -213,7 +216,7 @@ def _write_new(path: Path, data: bytes, mode: int, files: FileOperations) -> Non
         os.close(descriptor)
 
 
-def _fill_directory(root: Path, contents: Mapping[str, bytes], files: FileOperations) -> None:
+def _fill_directory(root: Path, contents: Mapping[str, bytes], private: Collection[str], files: FileOperations) -> None:
     files.make_directory(root)
     folders = {root}
     for name, data in contents.items():
@@ -222,7 +225,7 @@ def _fill_directory(root: Path, contents: Mapping[str, bytes], files: FileOperat
             if root / folder not in folders:
                 files.make_directory(root / folder)
                 folders.add(root / folder)
-        _write_new(target, data, _SHARED_MODE, files)
+        _write_new(target, data, PRIVATE_MODE if name in private else _SHARED_MODE, files)
     for folder in sorted(folders, reverse=True):
         files.sync_directory(folder)
 

@@ -1,17 +1,53 @@
 """Where the broker is and how to speak to it."""
 
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+CA_FILE = "ca.crt"
+CERTIFICATE_SUFFIX = ".crt"
+KEY_SUFFIX = ".key"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeJudge:
+    """How a gateway without a reliable clock judges the dates of the broker's certificate.
+
+    Attributes:
+        floor_s: a time that has surely passed, seconds since 1970; must not raise.
+        report: told, from the network thread, of dates that were tolerated; must not block or raise.
+    """
+
+    floor_s: Callable[[], float]
+    report: Callable[[str], None] = lambda problem: None
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Files of mutual TLS: the authority that signed the broker's certificate, and our own certificate and key."""
+    """Files of mutual TLS.
+
+    Attributes:
+        ca: the authority that signed the broker's certificate.
+        certificate: ours, for every connection.
+        key: of ``certificate``.
+        credentials: instead of those two, a folder with ``<client id>.crt`` and ``.key`` for each connection.
+        judge: judges the broker's dates in OpenSSL's place.
+    """
 
     ca: Path
     certificate: Path | None = None
     key: Path | None = None
+    credentials: Path | None = None
+    judge: TimeJudge | None = None
+
+    def own_files(self, client_id: str) -> tuple[Path, Path] | None:
+        """Certificate and key of the connection with this client id."""
+        if self.credentials is not None:
+            return self.credentials / f"{client_id}{CERTIFICATE_SUFFIX}", self.credentials / f"{client_id}{KEY_SUFFIX}"
+        if self.certificate is None:
+            return None
+        return self.certificate, self.certificate if self.key is None else self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +60,10 @@ class BrokerSettings:
     username: str | None = None
     password: str | None = None
     tls: TlsSettings | None = None
+
+    def judged_by(self, judge: TimeJudge) -> "BrokerSettings":
+        """The same broker, its certificate's dates judged by us."""
+        return self if self.tls is None else replace(self, tls=replace(self.tls, judge=judge))
 
 
 @dataclass(frozen=True, slots=True)

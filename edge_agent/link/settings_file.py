@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from edge_agent.errors import ConfigError
-from edge_agent.link.settings import BrokerSettings, TlsSettings
+from edge_agent.link.settings import CA_FILE, BrokerSettings, TlsSettings
 
 SETTINGS_CAP_BYTES = 1024 * 1024
 
@@ -26,13 +26,18 @@ class Section(BaseModel):
 
 
 class BrokerSection(Section):
-    """The fleet's broker; TLS when `ca` is given."""
+    """A broker; TLS when `credentials` or `ca` is given.
+
+    `credentials` is a folder that `server-bridge pki` filled: `ca.crt`, and `<client id>.crt` and `.key` for each
+    connection. `ca`, `certificate` and `key` name one pair for every connection.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 1883
     keepalive_s: Annotated[int, Field(ge=5, le=3600)] = 30
     username: str | None = None
     password: str | None = None
+    credentials: Path | None = None
     ca: Path | None = None
     certificate: Path | None = None
     key: Path | None = None
@@ -42,12 +47,16 @@ class BrokerSection(Section):
         given = [name for name in ("ca", "certificate", "key") if getattr(self, name) is not None]
         if given and len(given) < 3:
             raise ValueError("ca, certificate and key go together: give all three or none")
+        if given and self.credentials is not None:
+            raise ValueError("give credentials, or ca, certificate and key, not both")
         return self
 
     def settings(self) -> BrokerSettings:
         """The link's form of this section."""
         tls = None
-        if self.ca is not None and self.certificate is not None and self.key is not None:
+        if self.credentials is not None:
+            tls = TlsSettings(ca=self.credentials / CA_FILE, credentials=self.credentials)
+        elif self.ca is not None and self.certificate is not None and self.key is not None:
             tls = TlsSettings(ca=self.ca, certificate=self.certificate, key=self.key)
         return BrokerSettings(
             host=self.host,

@@ -7,7 +7,9 @@ agent's own database, do not get lost with them.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edge_agent.errors import RejectedUpdate
+import structlog
+
+from edge_agent.errors import RejectedUpdate, StorageError
 from edge_agent.link.database import Database
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.messages.state import TrustedVersions
@@ -17,6 +19,8 @@ from edge_agent.wire.release import cohort_target
 ROLES = ("root", "targets", "bundles", "cohorts", "snapshot", "timestamp")
 _MAP = "map"
 _TIME = "time"
+_log = structlog.get_logger(__name__)
+
 _TABLES = ("CREATE TABLE floor (name TEXT PRIMARY KEY, version INTEGER NOT NULL, digest TEXT NOT NULL) WITHOUT ROWID",)
 
 
@@ -37,6 +41,7 @@ class Floors:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._last_time_s = 0.0
         database.define("floors", _TABLES)
 
     @property
@@ -49,6 +54,15 @@ class Floors:
         """The greatest signed ``created`` ever verified, seconds since 1970."""
         floor = self._get(_TIME)
         return float(floor.version) if floor else 0.0
+
+    @property
+    def last_known_time_s(self) -> float:
+        """The time floor for those who must not fail: while the database refuses, as it was read last."""
+        try:
+            self._last_time_s = self.time_floor_s
+        except StorageError as error:
+            _log.error("time_floor_unread", problem=str(error))
+        return self._last_time_s
 
     @property
     def map_digest(self) -> str | None:

@@ -23,6 +23,7 @@ from edge_agent.link.outbox_pump import OutboxPump
 from edge_agent.link.presence import PresenceRepetition, PresenceVoice
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.link.session import MqttSession
+from edge_agent.link.settings import TimeJudge
 from edge_agent.link.upload import Uploader
 from edge_agent.model.bundle import load_bundle
 from edge_agent.ota.floors import Floors
@@ -89,6 +90,7 @@ class Agent:
         self._gateway = settings.gateway.id
         self._topics = FleetTopics(settings.gateway.fleet)
         self._boot_id = secrets.token_hex(8)
+        self._clock_reported = False
         self._stopping = threading.Event()
         data = settings.gateway.data_dir
         make_directory(data)
@@ -219,7 +221,9 @@ class Agent:
         )
 
     def _build_link(self) -> None:
-        broker, topics, gateway = self._settings.broker.settings(), self._topics, self._gateway
+        self._floors = Floors(self._database)
+        judge = TimeJudge(lambda: self._floors.last_known_time_s, self._wrong_clock)
+        broker, topics, gateway = self._settings.broker.settings().judged_by(judge), self._topics, self._gateway
         data = self._settings.gateway.data_dir
         self._events: queue.Queue[SessionEvent] = queue.Queue(INBOX_EVENTS)
         self._voice = PresenceVoice(topics, gateway, self._boot_id)
@@ -247,7 +251,7 @@ class Agent:
     def _build_updates(self) -> None:
         settings = self._settings
         root = read_file(settings.gateway.root, cap_bytes=1024 * 1024)
-        floors = Floors(self._database)
+        floors = self._floors
         if self._virgin and not floors.initialised:
             provisioned = read_file(settings.gateway.floors, cap_bytes=64 * 1024)
             floors.provision(decode(ProvisionedFloors, provisioned, cap_bytes=64 * 1024), root)
@@ -361,6 +365,12 @@ class Agent:
     def _say_goodbye(self) -> None:
         if self._session.connected:
             self._speak(lambda: self._voice.farewell(self._session))
+
+    def _wrong_clock(self, problem: str) -> None:
+        """Four connections say it at every attempt: reported once a start."""
+        if not self._clock_reported:
+            self._clock_reported = True
+            self._report_error("clock", problem, "set the gateway's clock")
 
     def _forget_blob(self, digest: str) -> None:
         self._blobs.remove(digest)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edge_agent.wire.codec import Message
+from edge_agent.wire.rights import RIGHTS
 from edge_agent.wire.table import TopicRow
 from edge_agent.wire.topics import ROOT
 
@@ -34,19 +35,14 @@ by `python -m tests.docs_build`; `make check` fails when they are stale.
 _RIGHTS = """
 ## Rights
 
-On the broker (mosquitto ACL; `%u` is the username, which is the certificate's common name):
+Every connection has an identity of its own: its client id, its username and its certificate's common name are the
+same. The broker's access list (`server-bridge pki` makes it) gives each what it needs below `{root}/<fleet>/`, and
+denies all else, also in other fleets' trees:
 
-    pattern write {root}/+/up/%u/presence
-    pattern write {root}/+/up/%u/state
-    pattern write {root}/+/up/%u/event
-    pattern write {root}/+/up/%u/reply
-    pattern write {root}/+/up/%u/blob/+/+
-    pattern read {root}/+/down/%u/#
-    pattern read {root}/+/all/#
-
-The bridge reads `up/#`, writes `down/#` and `all/#`, and writes `up/#` only to clear what is retained there
-unasked. The broker does not know fleets: the bridge drops and counts a message whose topic names another fleet
-than the sender's, or whose `gateway` is not the topic's.
+{rights}
+`<gw>.check` is for `edge-agent check` and has no right. The bridge writes below `up/` only to clear what is retained
+there unasked. It does not rely on the list: it drops and counts a message whose topic names another fleet, or whose
+`gateway` is not the topic's. A broker answers a denied subscription like a granted one, and delivers nothing.
 
 ## Reading
 
@@ -116,7 +112,7 @@ def protocol_page(rows: Sequence[TopicRow], models: Mapping[str, type[Message]],
         models: by name, in the order of their sections.
         schemas: their JSON Schemas.
     """
-    parts = [_HEAD.format(root=ROOT), _topic_table(rows), _RIGHTS.format(root=ROOT)]
+    parts = [_HEAD.format(root=ROOT), _topic_table(rows), _RIGHTS.format(root=ROOT, rights=_rights_table())]
     described: set[str] = set()
     for name, model in models.items():
         parts.append(
@@ -133,11 +129,23 @@ def _topic_table(rows: Sequence[TopicRow]) -> str:
     lines = ["| topic | retained | written by | message | cap, bytes | what |", "|---|---|---|---|---|---|"]
     for row in rows:
         message = f"[{row.message.__name__}](#{row.message.__name__.lower()})" if row.message else "raw bytes"
-        topic = row.topic.replace("{gateway}", "<gw>").replace("{", "<").replace("}", ">")
+        topic = _shown(row.topic)
         writer = f"{row.writer} and its will" if row.will else row.writer
         retained = "yes" if row.retained else "no"
         lines.append(f"| `{topic}` | {retained} | {writer} | {message} | {row.cap_bytes} | {row.purpose} |")
     return "\n".join(lines) + "\n"
+
+
+def _rights_table() -> str:
+    lines = ["| identity | may | topics |", "|---|---|---|"]
+    for identity, access in dict.fromkeys((right.identity, right.access) for right in RIGHTS):
+        topics = [right.topic for right in RIGHTS if (right.identity, right.access) == (identity, access)]
+        lines.append(f"| `{_shown(identity)}` | {access} | {', '.join(f'`{_shown(topic)}`' for topic in topics)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(template: str) -> str:
+    return template.replace("{gateway}", "<gw>").replace("{", "<").replace("}", ">")
 
 
 def _prose(model: type[Message]) -> str:

@@ -1,4 +1,4 @@
-"""``server-bridge``: bundle, init, gateway, run, fleet, log, demo.
+"""``server-bridge``: bundle, init, pki, gateway, run, fleet, log, demo.
 
 Exit codes:
     0  done; the bridge stopped as asked
@@ -35,7 +35,11 @@ class Exit(IntEnum):
 class LazyGroup(TyperGroup):
     """Commands whose modules are heavy are imported when they are used, or helped with."""
 
-    lazy = {"bundle": ("server_bridge.cli.bundle", "app"), "demo": ("server_bridge.cli.demo", "demo")}
+    lazy = {
+        "bundle": ("server_bridge.cli.bundle", "app"),
+        "pki": ("server_bridge.cli.pki", "app"),
+        "demo": ("server_bridge.cli.demo", "demo"),
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands that are here, then the lazy ones."""

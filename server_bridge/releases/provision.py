@@ -1,7 +1,7 @@
 """A new fleet on disk, and the folders that its gateways start from.
 
 <fleet folder>/bridge.toml, root.json, keys/, bundles/<digest>/, blobs/, releases/
-<gateway folder>/agent.toml, root.json, floors.json, bundle/
+<gateway folder>/agent.toml, root.json, floors.json, bundle/, tls/ (when the fleet has an authority)
 """
 
 import json
@@ -31,7 +31,9 @@ from edge_agent.wire.release import (
     encode_membership,
     encode_release_map,
 )
+from edge_agent.wire.rights import may_be_gateway
 from edge_agent.wire.topics import is_identifier
+from server_bridge.pki.authority import TLS_FOLDER, Authority, has_authority, is_private
 from server_bridge.releases.keys import FleetKeys, public_hex
 from server_bridge.releases.record import FileReleaseBook, ReleaseRecord
 from server_bridge.releases.repository import RoleVersions, build_offline, build_online, build_root
@@ -104,11 +106,16 @@ def provision_gateway(directory: Path, gateway_ids: Sequence[str], out: Path) ->
         raise ConfigError(f"{directory} holds no fleet", "run `server-bridge init --bundle DIR` first")
     record, _ = latest
     for gateway in gateway_ids:
-        if not is_identifier(gateway):
-            raise ConfigError(f"gateway id {gateway!r} is not of the form [A-Za-z0-9_-]{{1,64}}")
+        if not may_be_gateway(gateway):
+            raise ConfigError(
+                f"gateway id {gateway!r} is not of the form [A-Za-z0-9_-]{{1,64}}, or begins as a bridge's name"
+            )
         if (out / gateway).exists():
             raise ConfigError(f"{out / gateway} exists already", "remove it, or choose another directory with -o")
     settings = _broker_section(directory)
+    authority = Authority.load(directory, record.fleet.fleet) if has_authority(directory) else None
+    if authority is not None:
+        settings["credentials"] = TLS_FOLDER
     bundle = load_bundle(directory / BUNDLES_FOLDER / record.fleet.default_bundle, digest=record.fleet.default_bundle)
     shared = {f"bundle/{name}": content for name, content in bundle_contents(bundle).items()}
     shared[ROOT_FILE] = read_file(directory / ROOT_FILE, cap_bytes=ROOT_CAP_BYTES)
@@ -116,7 +123,12 @@ def provision_gateway(directory: Path, gateway_ids: Sequence[str], out: Path) ->
     make_directory(out)
     for gateway in gateway_ids:
         own = _toml({"gateway": {"id": gateway, "fleet": record.fleet.fleet, **_PATHS}, "broker": settings})
-        write_directory(out / gateway, {**shared, "agent.toml": own + _SOURCE_HELP})
+        credentials = {} if authority is None else authority.gateway(gateway)
+        tls = {f"{TLS_FOLDER}/{name}": content for name, content in credentials.items()}
+        private = [name for name in tls if is_private(name)]
+        write_directory(out / gateway, {**shared, **tls, "agent.toml": own + _SOURCE_HELP}, private=private)
+    if authority is not None:
+        authority.renew_broker_files()
     return [out / gateway for gateway in gateway_ids]
 
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from server_bridge.demo.broker import Mosquitto
+from server_bridge.demo.broker import BrokerProcess
 from server_bridge.demo.children import Children
 from server_bridge.demo.settings_files import Sections, amend
 from server_bridge.enrolment import enrol
@@ -25,11 +25,13 @@ class ToyFleet:
     """Folders, processes and store of one fleet."""
 
     directory: Path
-    broker: Mosquitto
+    broker: BrokerProcess
     drifts: dict[str, Drift]
     strategy: str = "clma"
     rounds: int = 2
     extra: tuple[str, ...] = ()
+    founded: Callable[[Path], None] = lambda bridge_dir: None
+    """Called with the bridge's folder before any gateway is provisioned."""
     children: Children = field(init=False)
 
     def __post_init__(self) -> None:
@@ -38,6 +40,7 @@ class ToyFleet:
         bundle = toy_bundle(self.directory / "work")
         init_fleet(self.bridge_dir, bundle.path, FLEET)
         amend(self.bridge_dir / "bridge.toml", self._bridge_sections())
+        self.founded(self.bridge_dir)
         enrol(self.bridge_dir / "bridge.toml", [*self.drifts, *self.extra], self.directory / "gateways")
         for number, (gateway, drift) in enumerate(self.drifts.items()):
             stream = self.directory / f"{gateway}.npz"

@@ -1,0 +1,1 @@
+"""The fleet's certificates: an authority, a certificate for each connection, revocation, the broker's files."""
