@@ -3,6 +3,8 @@
 import hashlib
 from pathlib import Path
 
+import structlog
+
 from edge_agent.errors import StorageError
 from edge_agent.link.durable import (
     DISK,
@@ -19,6 +21,8 @@ from edge_agent.wire.topics import is_digest
 
 PARTS_KEPT = 4
 _HASH_BLOCK_BYTES = 1024 * 1024
+
+_log = structlog.get_logger(__name__)
 
 
 class BlobStore:
@@ -48,6 +52,19 @@ class BlobStore:
         """Where a whole blob is, if it is held."""
         path = self._file(digest)
         return path if path.is_file() else None
+
+    def sound(self, digest: str) -> Path | None:
+        """Where a whole blob is, if its bytes are still its own; one that the disk damaged is removed.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        path = self.path(digest)
+        if path is None or _file_digest(path) == digest:
+            return path
+        _log.error("blob-damaged", digest=digest, hint="it is fetched again")
+        self.remove(digest)
+        return None
 
     def put(self, data: bytes) -> str:
         """Hold ``data``; returns its digest. Putting the same bytes again is free."""

@@ -97,7 +97,7 @@ class Downloader:
         if reference.length > MAX_BLOB_BYTES:
             raise BlobUnavailable("too-large", reference, f"the cap is {MAX_BLOB_BYTES} bytes")
         with self._only_one_of(limits):
-            held = self._store.path(reference.digest)
+            held = self._store.sound(reference.digest)
             if held is None and reference.length == 0:
                 held = self._store.path(self._store.put(b""))
             if held is None:

@@ -126,6 +126,11 @@ class OtaJournal:
         )
         return str(rows[0][0]) if rows else None
 
+    @property
+    def has_settled(self) -> bool:
+        """Whether the work on the last map has ended and is not to be done again."""
+        return self._fact(_SETTLED) is not None
+
     def is_settled(self, map_digest: str) -> bool:
         """Whether the work on a map has ended."""
         return self._fact(_SETTLED) == map_digest

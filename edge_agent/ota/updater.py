@@ -28,6 +28,7 @@ from edge_agent.ota.weights_store import WeightsStore
 from edge_agent.serving.server import ModelServer
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.errors import WireError
+from edge_agent.wire.messages.event import ErrorEvent
 from edge_agent.wire.messages.state import ClockTrust, TrustedVersions
 from edge_agent.wire.release import (
     FLEET_TARGET,
@@ -95,6 +96,7 @@ class Updater:
         self._staging = Staging(parts.store, fetcher, forget)
         self._activation = Activation(parts.store, parts.server, self._journal, on_activated)
         self._todo: VerifiedMap | None = None
+        self._loss_told = False
         self._recheck: tuple[float, bytes] | None = None
         self._thread = threading.Thread(target=self._run, name="updater", daemon=True)
 
@@ -165,10 +167,31 @@ class Updater:
             given_up = self._fallbacks[0]
             self._journal.give_up(given_up.slot, given_up.reason, given_up.detail, for_good=given_up.is_final)
             self._fallbacks.popleft()
+        self._notice_lost_pointer()
         self._trusted.recover_floors()
         stored = self._trusted.stored()
+        if stored is None and self._journal.has_settled and not self._loss_told:
+            self._tell_lost_map()
         if self._todo is None and stored is not None and self._is_unfinished(sha256_hex(stored)):
             self._inbox.put(stored)
+
+    def _notice_lost_pointer(self) -> None:
+        """What was committed does not serve, and nothing says why: the pointer is lost; work on the release again."""
+        progress, served = self._journal.progress, self._activation.served
+        lost = progress.slot
+        if progress.state is not OtaState.COMMITTED or lost is None or lost == served:
+            return
+        if not self._journal.has_settled or self._journal.barred(lost) is not None:
+            return
+        detail = f"the pointer file is lost or damaged: version {served.version} of {served.cohort} serves"
+        _log.error("pointer-lost", committed=lost.weights, served=served.weights)
+        self._journal.give_up(lost, "pointer_lost", detail, for_good=False)
+
+    def _tell_lost_map(self) -> None:
+        self._loss_told = True
+        problem, hint = "the map trusted last is lost or damaged", "floors hold; the next map restores it"
+        _log.error("trusted-map-lost", problem=problem, hint=hint)
+        self._journal.report(ErrorEvent(place="trust", problem=problem, hint=hint))
 
     def _run(self) -> None:
         try:
@@ -205,7 +228,10 @@ class Updater:
 
     def _consider(self, payload: bytes) -> None:
         digest = sha256_hex(payload)
-        if self._is_done(digest) or (self._todo is not None and self._todo.digest == digest):
+        if self._is_done(digest):
+            self._restore(payload)
+            return
+        if self._todo is not None and self._todo.digest == digest:
             return
         self._journal.step(self._arrival(), map_digest=digest)
         try:
@@ -217,6 +243,15 @@ class Updater:
                 self._recheck = (time.monotonic() + CLOCK_RECHECK_S, payload)
             return
         self._todo, self._recheck = verified, None
+
+    def _restore(self, payload: bytes) -> None:
+        """A map that is trusted already comes again: keep it if its file has been lost."""
+        if self._trusted.stored() is not None:
+            return
+        try:
+            self._trusted.accept(self._trusted.examine(payload))
+        except RejectedUpdate as error:
+            _log.warning("trusted-map-not-restored", reason=error.reason, problem=error.problem)
 
     def _check_against_work(self, verified: VerifiedMap) -> None:
         """A map in work is not in the floors yet, and yet nothing older may take its place."""

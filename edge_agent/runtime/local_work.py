@@ -157,7 +157,6 @@ class LocalWork:
             since_sample=action.since_sample,
         )
         outcome = self._run(job, ended)
-        self._supervisor.discard(command.command_id)
         return EvaluateResult(weights=action.weights.digest, metrics=dict(outcome.metrics))
 
     def _admit(self) -> None:
@@ -213,7 +212,7 @@ class LocalWork:
     def _run(self, job: TrainingJob | EvaluationJob, ended: Callable[[], bool]) -> TrainingOutcome:
         try:
             self._supervisor.sweep({job.command_id})
-            outcome = self._supervisor.finished(job.command_id)
+            outcome = self._held_result(job.command_id)
             if outcome is None:
                 self._supervisor.start(job)
             while outcome is None:
@@ -230,6 +229,22 @@ class LocalWork:
             raise OrderFailed(outcome.reason or "crashed", outcome.detail)
         self._report(job, outcome)
         return outcome
+
+    def _held_result(self, command_id: str) -> TrainingOutcome | None:
+        """A result from before a restart; one that the disk damaged is worked out again."""
+        try:
+            return self._supervisor.finished(command_id)
+        except DataError as error:
+            _log.error("result-damaged", command_id=command_id, problem=error.problem)
+            return None
+
+    def forget(self, command_id: str) -> None:
+        """The reply to an order is stored: what it was made from may go.
+
+        Raises:
+            StorageError: the disk refused; the next order removes it.
+        """
+        self._supervisor.discard(command_id)
 
     def _report(self, job: TrainingJob | EvaluationJob, outcome: TrainingOutcome) -> None:
         if job.kind == "evaluate":
@@ -251,7 +266,6 @@ class LocalWork:
         data = read_file(outcome.update)
         chunk_list = make_chunk_list(data)
         self._uploader.offer(command.command_id, data, chunk_list)
-        self._supervisor.discard(command.command_id)
         manifest = UpdateManifest(
             coding=action.coding, base=action.base.digest, digest=sha256_hex(data), chunks=chunk_list
         )

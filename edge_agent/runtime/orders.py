@@ -76,6 +76,10 @@ class Worker(Protocol):
         """One local round."""
         ...
 
+    def forget(self, command_id: str) -> None:
+        """The reply is stored: a restart will not ask for the work again."""
+        ...
+
     def evaluate(self, command: Command, action: Evaluate, ended: Callable[[], bool], deadline_s: float) -> ReplyResult:
         """Counts of named weights on held-out samples."""
         ...
@@ -256,6 +260,7 @@ class Orders:
         """A disk that refuses costs the memory of the result, not the answer."""
         try:
             self._finish(command, reply)
+            self._worker.forget(command.command_id)
         except StorageError as error:
             _log.error("reply_not_stored", command=command.command_id, problem=str(error))
             self._send(reply)

@@ -12,7 +12,7 @@ from edge_agent.link.durable import DISK
 from edge_agent.model.bundle import Bundle
 from edge_agent.ota.slot import Slot
 from edge_agent.wire.blobs import sha256_hex
-from edge_agent.wire.messages.event import BlobMissingEvent, UpdateLifecycleEvent
+from edge_agent.wire.messages.event import BlobMissingEvent, ErrorEvent, UpdateLifecycleEvent
 from edge_agent.wire.release import CandidateStatement, Membership
 from edge_agent.wire.tensors import encode_weights
 from server_bridge.releases.repository import ONLINE_LIFETIME_S, RoleVersions
@@ -440,3 +440,52 @@ def test_ten_thousand_gateways_fit_the_map(maps: FleetMaps, bundle: Bundle, tmp_
     parts.receive(payload)
     assert parts.served.cohort == "c43"
     parts.close()
+
+
+@pytest.mark.parametrize("damage", ["absent", "zeroed", "torn"])
+def test_a_lost_pointer_is_named_and_the_release_served_again_without_a_fetch(
+    tmp_path: Path, maps: FleetMaps, bundle: Bundle, damage: str
+) -> None:
+    first = GatewayParts(tmp_path, maps, bundle)
+    first.receive(release(maps, 7, 2))
+    slot, pointer = first.served, tmp_path / "models" / "pointer.json"
+    first.close()
+    whole = pointer.read_bytes()
+    pointer.write_bytes({"zeroed": bytes(len(whole)), "torn": whole[:40], "absent": b""}[damage])
+    if damage == "absent":
+        pointer.unlink()
+    again = GatewayParts(tmp_path, maps, bundle)
+    assert again.served == again.store.provisioned_slot
+    again.settle()
+    assert again.served == slot
+    assert again.store.pointer().active == slot
+    assert slot.weights not in again.blobs.fetched
+    again.settle()
+    bodies = [event for event in again.events() if isinstance(event, UpdateLifecycleEvent)]
+    named = [(event.reason, event.version) for event in bodies if event.step == "rolled_back"]
+    assert named == [("pointer_lost", 2)]
+    again.close()
+
+
+def test_a_lost_trust_cache_is_named_and_restored_by_the_next_map(
+    tmp_path: Path, maps: FleetMaps, bundle: Bundle
+) -> None:
+    old = maps.payload()
+    first = GatewayParts(tmp_path, maps, bundle)
+    payload = release(maps, 7, 2)
+    first.receive(payload)
+    slot = first.served
+    first.close()
+    stored = tmp_path / "trust" / "trusted.map"
+    stored.write_bytes(bytes(stored.stat().st_size))
+    shutil.rmtree(tmp_path / "trust" / "tuf", ignore_errors=True)
+    again = GatewayParts(tmp_path, maps, bundle)
+    again.settle()
+    assert again.served == slot
+    again.receive(old)
+    assert [reason for reason, _ in again.refusals()] == ["rollback"]
+    again.receive(payload)
+    assert (again.served, stored.read_bytes()) == (slot, payload)
+    problems = [event.problem for event in again.events() if isinstance(event, ErrorEvent)]
+    assert problems == ["the map trusted last is lost or damaged"]
+    again.close()

@@ -100,6 +100,7 @@ class PatientWorker:
     def __init__(self) -> None:
         self.begun: list[str] = []
         self.finished: list[str] = []
+        self.forgotten: list[str] = []
         self.deadlines_s: list[float] = []
         self.error: Exception | None = None
         self._finish = threading.Semaphore(0)
@@ -112,6 +113,9 @@ class PatientWorker:
 
     def evaluate(self, command: Command, action: Evaluate, ended: Callable[[], bool], deadline_s: float) -> ReplyResult:
         return self._result(command, ended, deadline_s)
+
+    def forget(self, command_id: str) -> None:
+        self.forgotten.append(command_id)
 
     def _result(self, command: Command, ended: Callable[[], bool], deadline_s: float) -> ReplyResult:
         self.begun.append(command.command_id)

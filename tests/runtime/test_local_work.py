@@ -170,6 +170,7 @@ def test_a_round_gives_a_held_update_and_its_manifest(bench: Bench, bundle: Bund
     (event,) = bench.events()
     assert isinstance(event, TrainingEvent)
     assert (event.command_id, event.step, event.samples) == ("c1", "done", result.metrics["num-examples"])
+    bench.work.forget("c1")
     assert bench.jobs() == 0
 
 
@@ -178,6 +179,7 @@ def test_an_evaluation_gives_counts_and_leaves_nothing(bench: Bench, bundle: Bun
     result = bench.work.evaluate(command("c1", action), action, never, time.monotonic() + LONG_S)
     assert result.weights == sha256_hex(BASE)
     assert set(result.metrics) == {"num-examples", "loss", "accuracy"}
+    bench.work.forget("c1")
     assert (bench.events(), bench.uploader.offered(), bench.jobs()) == ([], [], 0)
 
 
@@ -271,6 +273,8 @@ def test_a_newer_order_kills_the_worker_and_its_files_do_not_pile_up(bench: Benc
     assert time.monotonic() - began_s < 5.0
     assert not bench.supervisor.busy
     bench.train("c2")
+    assert bench.jobs() == 1
+    bench.work.forget("c2")
     assert bench.jobs() == 0
 
 
@@ -307,6 +311,41 @@ def test_a_result_from_before_a_crash_is_handed_on_without_training_again(bench:
     assert again.uploader.offered() == ["c1"]
     assert result.update.base == base.digest
     again.close()
+
+
+def test_a_result_is_held_until_its_reply_is_stored(bench: Bench, bundle: Bundle) -> None:
+    base = bench.hold()
+    first = bench.train(base=base)
+    again = Bench(bench.path, bundle, bench.path / "samples-that-a-worker-would-miss.db")
+    assert again.train(base=base) == first
+    again.work.forget("c1")
+    with pytest.raises(OrderFailed):
+        again.train(base=base)
+    again.close()
+
+
+def test_a_result_that_the_disk_damaged_is_worked_out_again(bench: Bench) -> None:
+    first = bench.train()
+    (result,) = (bench.path / "work").glob("*/result.json")
+    result.write_bytes(bytes(result.stat().st_size))
+    assert bench.train().update == first.update
+
+
+def test_a_base_that_the_disk_damaged_is_fetched_anew(
+    mosquitto: Mosquitto, tmp_path: Path, bundle: Bundle, samples_db: Path
+) -> None:
+    bench = Bench(tmp_path, bundle, samples_db, port=mosquitto.port)
+    base = bench.hold()
+    path = bench.blobs.path(base.digest)
+    assert path is not None
+    path.write_bytes(BASE[:100] + bytes(len(BASE) - 100))
+    bridge = Publisher(mosquitto.port)
+    wait(lambda: bridge.session.connected, "the bridge")
+    reference = bridge.blob(BASE)
+    assert bench.train(base=reference).update.base == base.digest
+    assert path.read_bytes() == BASE
+    bridge.close()
+    bench.close()
 
 
 def test_weights_of_earlier_orders_are_forgotten(bench: Bench) -> None:
