@@ -8,9 +8,10 @@ GATEWAYS ?= 10
 REPORT ?= demo-report
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+FUZZ_SECONDS ?= 60
 LOCKS := deploy/locks
 
-.PHONY: help setup setup-ci oracle mosquitto demo test check format lint types contracts docs demo-check bench clean
+.PHONY: help setup setup-ci oracle mosquitto demo test check format lint types contracts docs demo-check fuzz bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -35,7 +36,7 @@ demo: setup mosquitto ## the main job: a drifting fleet repairs itself
 test: setup mosquitto ## the tests
 	$(BIN)/python -m pytest
 
-check: setup mosquitto format lint types contracts docs test demo-check ## what CI runs
+check: setup mosquitto format lint types contracts docs test fuzz demo-check ## what CI runs
 
 format: setup
 	$(BIN)/ruff format --check .
@@ -54,6 +55,9 @@ docs: setup ## generated documents are up to date
 
 demo-check: setup mosquitto
 	$(BIN)/server-bridge demo --gateways $(GATEWAYS) --seed $(SEED) --report $(REPORT) --headless
+
+fuzz: setup ## hostile bytes on every topic and in every file, FUZZ_SECONDS long
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
 
 bench: oracle ## benchmarks, side by side with their peers
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)

@@ -12,10 +12,11 @@ from edge_agent.errors import DataError
 
 RUNTIME_ERRORS: tuple[type[Exception], ...] = (
     RuntimeError,
+    UnicodeDecodeError,
     *(kind for kind in vars(native).values() if isinstance(kind, type) and issubclass(kind, Exception)),
 )
 """What onnxruntime raises: its exceptions share no base class, their number grows with its versions, and
-a run with bound values raises Python's own."""
+a run with bound values raises Python's own; so does a message of its own that quotes a damaged graph's name."""
 
 _FATAL_ONLY = 4  # every error is raised as well; nothing is lost by not printing it
 
@@ -44,7 +45,12 @@ class Session:
         if external:
             options.add_external_initializers(list(external), self._borrowed)
         try:
-            self.native = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+            self.native = ort.InferenceSession(
+                graph,
+                options,
+                providers=["CPUExecutionProvider"],
+                enable_fallback=0,  # it would print and try the same again
+            )
         except RUNTIME_ERRORS as error:
             raise DataError(
                 f"{what} is refused by onnxruntime {ort.__version__}: {first_line(error)}",

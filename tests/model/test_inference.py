@@ -1,6 +1,7 @@
 """Weights from outside the graph: exact, complete, refused by name."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from edge_agent.model.inference import InferenceModel
 from edge_agent.model.session import Session
 from edge_agent.wire.tensors import Weights
 from tests.bundles.nets import classified, conv1d, mlp
+from tests.training.tiny_bundle import tiny_bundle
 
 
 def moved(weights: Weights, seed: int) -> Weights:
@@ -101,3 +103,10 @@ def test_empty_batch_gives_empty_outputs(bundle: Bundle) -> None:
 def test_graph_that_is_not_onnx_is_named() -> None:
     with pytest.raises(DataError, match=r"infer.onnx is refused by onnxruntime"):
         Session("infer.onnx", b"not a graph", {}, threads=1)
+
+
+def test_a_graph_whose_names_are_no_text_is_refused_as_data(tmp_path: Path) -> None:
+    graph = (tiny_bundle(tmp_path / "bundle").path / "train" / "sgd.onnx").read_bytes()
+    for name in (b"loss", b"Softmax"):
+        with pytest.raises(DataError, match=r"train/sgd\.onnx"):
+            Session("train/sgd.onnx", graph.replace(name, b"\xe5" + name[1:], 1), {}, threads=1)
