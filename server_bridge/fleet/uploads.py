@@ -140,10 +140,7 @@ class Uploads:
             for upload in list(self._uploads.values()):
                 if upload.started and upload.regrant_s <= now_s:
                     self._grant_again(upload)
-            for upload in self._uploads.values():
-                if not upload.started and self._has_room(upload):
-                    upload.started = True
-                    self._next_grant(upload)
+            self._start_what_fits()
 
     @property
     def in_flight_bytes(self) -> int:
@@ -157,9 +154,14 @@ class Uploads:
                 return upload
         raise WireError("chunk", "not granted")
 
-    def _has_room(self, upload: _Upload) -> bool:
+    def _start_what_fits(self) -> None:
+        """In one pass: a thousand gateways wait here, and every reply of theirs brings a tick."""
         used = self.in_flight_bytes
-        return used == 0 or used + upload.size_bytes <= self._budget_bytes
+        for upload in self._uploads.values():
+            if not upload.started and (used == 0 or used + upload.size_bytes <= self._budget_bytes):
+                upload.started = True
+                used += upload.size_bytes
+                self._next_grant(upload)
 
     def _next_grant(self, upload: _Upload) -> None:
         """Grant the first chunks that are missing; those granted and not come are among them."""

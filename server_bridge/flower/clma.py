@@ -290,8 +290,10 @@ class CLMA(FedAvg):
         self, movers: Sequence[ClientUpdate], updates: Sequence[ClientUpdate], reference: Model
     ) -> CohortAssignment:
         ids = [update.client for update in movers]
-        matrix = np.stack([self.param_selector.flatten(update.params) for update in movers])
         vector = self.param_selector.flatten(reference)
+        matrix = np.empty((len(movers), vector.size), vector.dtype)
+        for row, update in zip(matrix, movers, strict=True):
+            row[:] = self.param_selector.flatten(update.params)
         if not takes_context(self.cohorter):
             return self.cohorter.cohort(ids, matrix, vector)
         return self.cohorter.cohort(ids, matrix, vector, context=self._context(movers, updates))
@@ -332,5 +334,5 @@ def _mean_of(models: Sequence[Mapping[str, NDArray[Any]]], updates: Sequence[Cli
 
 def _contents(updates: Sequence[ClientUpdate]) -> list[RecordDict]:
     """Replies' metrics in the one form that flwr's aggregation can take."""
-    metrics = [dict(next(iter(update.message.content.metric_records.values()))) for update in updates]
+    metrics = [dict(update.metrics) for update in updates]
     return [RecordDict({"metrics": to_metric_record(shared)}) for shared in common_metrics(metrics)]

@@ -1,7 +1,9 @@
 """Flower's Grid over the fleet: orders out, screened replies in."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import structlog
 from flwr.app import ConfigRecord, Error, Message, RecordDict
@@ -140,6 +142,9 @@ class MqttGrid(Grid):
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
         """Send messages and return one reply each, at the latest at the deadline.
 
+        A reply is the taker's alone: what a strategy has read and dropped is free, else a round would
+        hold every gateway's weights several times over.
+
         Args:
             messages: train and evaluate messages, at most one a node.
             timeout: seconds; the settings' if ``None``.
@@ -150,7 +155,7 @@ class MqttGrid(Grid):
         """
         timeout_s = self._settings.timeout_s if timeout is None else timeout
         self._waiting = None
-        return [reply for reply, _ in self._exchange(list(messages), timeout_s, timeout_s)]
+        return _handed_over(deque(reply for reply, _ in self._exchange(list(messages), timeout_s, timeout_s)))
 
     def _available(self) -> list[Gateway]:
         return [
@@ -182,11 +187,12 @@ class MqttGrid(Grid):
         assignments.sort(key=lambda assignment: assignment.gateway.id)
         asked = [assignment.order for assignment in assignments]
         outcomes = self._transport.exchange(asked, timeout_s=timeout_s, cancelled=self._cancelled) if asked else []
-        self._last_exchange = screen(assignments, outcomes, self._settings)
-        self._report(self._last_exchange)
-        replies: list[tuple[Message, NodeResult | None]] = list(
-            zip(_replies(assignments, self._last_exchange), self._last_exchange, strict=True)
-        )
+        results = screen(assignments, outcomes, self._settings)
+        del outcomes  # with every update's bytes
+        self._report(results)
+        made = _replies(assignments, results)
+        self._last_exchange = results
+        replies: list[tuple[Message, NodeResult | None]] = list(zip(made, results, strict=True))
         return replies + [(_error(message, "unknown-node: no such gateway"), None) for message in strangers]
 
     def _report(self, results: Sequence[NodeResult]) -> None:
@@ -201,13 +207,18 @@ class MqttGrid(Grid):
                 )
 
 
-def _replies(assignments: Sequence[Assignment], results: Sequence[NodeResult]) -> list[Message]:
-    good = [result for result in results if result.ok]
-    shared = dict(
-        zip((result.gateway for result in good), common_metrics([result.metrics for result in good]), strict=True)
-    )
+def _handed_over(replies: "deque[Message]") -> Iterator[Message]:
+    while replies:
+        yield replies.popleft()
+
+
+def _replies(assignments: Sequence[Assignment], results: list[NodeResult]) -> list[Message]:
+    """A reply each; the weights go from ``results`` into them."""
+    good = {result.gateway: result.metrics for result in results if result.ok}
+    shared = dict(zip(good, common_metrics(list(good.values())), strict=True))
     replies = []
-    for assignment, result in zip(assignments, results, strict=True):
+    for place, assignment in enumerate(assignments):
+        result, results[place] = results[place], replace(results[place], weights=None)
         set_message_id(assignment.message, result.command_id)
         if result.ok:
             replies.append(_reply(assignment.message, result, shared[result.gateway]))

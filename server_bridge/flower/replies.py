@@ -34,7 +34,7 @@ class NodeResult:
         detail: the same for people.
         metrics: all that the gateway reported.
         update_norm: Euclidean length of the update, if it could be decoded.
-        weights: base plus update, for a good train result.
+        weights: base plus update, for a good train result, until a reply is made of it.
     """
 
     gateway: str

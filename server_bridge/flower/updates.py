@@ -28,7 +28,7 @@ class ClientUpdate:
         drifted: whether it says that it drifted.
         loss: its loss, if it gave a finite one.
         reliability: the cosine of updates from two halves of its data, if it gave one.
-        message: the reply.
+        metrics: all that it reported in the reply's metric record.
     """
 
     client: ClientId
@@ -39,7 +39,7 @@ class ClientUpdate:
     drifted: bool
     loss: float | None
     reliability: float | None
-    message: Message
+    metrics: MetricRecord
 
 
 def read_update(message: Message, cohort: str, base: Model, examples_key: str) -> ClientUpdate | Refusal:
@@ -69,7 +69,7 @@ def read_update(message: Message, cohort: str, base: Model, examples_key: str) -
         drifted=_finite(_value(message, metrics, DRIFT_KEY)) not in (None, 0.0),
         loss=_finite(_value(message, metrics, LOSS_KEY)),
         reliability=_finite(_value(message, metrics, RELIABILITY_KEY)),
-        message=message,
+        metrics=metrics,
     )
 
 

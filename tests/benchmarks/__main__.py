@@ -1,15 +1,22 @@
-"""``python -m tests.benchmarks [NAME...] [--runs N] [--save]``: run benchmarks, print ratios, keep results."""
+"""``python -m tests.benchmarks [NAME...] [--runs N] [--save]``: run benchmarks, print ratios, keep results.
+
+``python -m tests.benchmarks fleet_load`` is a load with options of its own: minutes, and no peer.
+"""
 
 import argparse
+import sys
 
-from tests.benchmarks import serving, training_step
+from tests.benchmarks import fleet_load, serving, training_step
 from tests.benchmarks.report import save, show
 
 BENCHMARKS = {"serving": serving, "training_step": training_step}
 
 
 def main() -> None:
-    """Run the named benchmarks, all by default."""
+    """Run the named benchmarks; by default all but loads."""
+    if sys.argv[1:2] == ["fleet_load"]:
+        fleet_load.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--runs", type=int, default=15, help="timed rounds, interleaved (default 15)")

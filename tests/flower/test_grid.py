@@ -1,3 +1,5 @@
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -238,3 +240,12 @@ def test_nobody_answering_is_no_exception() -> None:
         member.silent = True
     result = FedAvg().start(MqttGrid(fleet, settings()), to_record(initial_weights()), num_rounds=1)
     assert result.arrays == ArrayRecord()
+
+
+def test_a_reply_that_was_read_and_dropped_is_held_by_nobody() -> None:
+    grid = MqttGrid(_fleet(), settings())
+    replies = iter(grid.send_and_receive([_message(node, initial_weights()) for node in (1, 2, 3)]))
+    first = weakref.ref(next(replies).content.array_records["arrays"])
+    gc.collect()
+    assert first() is None
+    assert all(result.ok and result.weights is None for result in grid.last_exchange)

@@ -1,0 +1,1 @@
+"""A fleet of many lightweight gateways, for measuring what a bridge and a broker bear."""
