@@ -18,6 +18,7 @@ import structlog
 
 from edge_agent.errors import ConfigError
 from edge_agent.link.durable import make_directory, read_file
+from edge_agent.link.log_limit import LogLimit
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.wire.messages import State
 from edge_agent.wire.topics import FleetTopics
@@ -234,6 +235,7 @@ def configure_logs(level: str) -> None:
     """JSON lines on standard error, from ``level`` on."""
     structlog.configure(
         processors=[
+            LogLimit(),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

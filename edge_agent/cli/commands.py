@@ -14,6 +14,7 @@ import edge_agent
 from edge_agent.cli.log_stream import LogStream
 from edge_agent.config import AgentSettings, load_settings
 from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
+from edge_agent.link.log_limit import LogLimit
 
 
 class Exit(IntEnum):
@@ -100,6 +101,7 @@ def configure_logs(level: str) -> None:
     """JSON lines on standard error, from ``level`` on."""
     structlog.configure(
         processors=[
+            LogLimit(),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),

@@ -1,7 +1,6 @@
 """The agent: builds its parts, starts and stops them in order, and watches that they live."""
 
 import os
-import queue
 import secrets
 import signal
 import threading
@@ -17,7 +16,8 @@ from edge_agent.errors import StorageError, TransientError
 from edge_agent.link.blob_store import BlobStore
 from edge_agent.link.download import Downloader
 from edge_agent.link.durable import make_directory, read_file
-from edge_agent.link.events import Disconnected, Published, SessionEvent, Subscription
+from edge_agent.link.event_queue import EventQueue
+from edge_agent.link.events import Disconnected, Published, Subscription
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.outbox_pump import OutboxPump
 from edge_agent.link.presence import PresenceRepetition, PresenceVoice
@@ -225,7 +225,7 @@ class Agent:
         judge = TimeJudge(lambda: self._floors.last_known_time_s, self._wrong_clock)
         broker, topics, gateway = self._settings.broker.settings().judged_by(judge), self._topics, self._gateway
         data = self._settings.gateway.data_dir
-        self._events: queue.Queue[SessionEvent] = queue.Queue(INBOX_EVENTS)
+        self._events = EventQueue(INBOX_EVENTS)
         self._voice = PresenceVoice(topics, gateway, self._boot_id)
         self._session = MqttSession(
             broker,

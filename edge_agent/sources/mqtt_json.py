@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from edge_agent.errors import ConfigError, TransientError, WireError
+from edge_agent.link.event_queue import EventQueue
 from edge_agent.link.events import Disconnected, Received, SessionEvent, Subscription
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
@@ -76,7 +77,7 @@ class MqttJsonSource:
         self._samples_topic = samples_topic
         self._labels_topic = labels_topic
         self._inputs = list(inputs)
-        self._inbox: queue.Queue[SessionEvent] = queue.Queue(INBOX_MESSAGES)
+        self._inbox = EventQueue(INBOX_MESSAGES)
         self._session = MqttSession(
             settings,
             client_id,

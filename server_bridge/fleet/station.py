@@ -1,11 +1,11 @@
 """The bridge's place at the broker: session, ingest, commands and uploads, assembled and kept going."""
 
-import queue
 import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from edge_agent.link.events import SessionEvent, Subscription, Will
+from edge_agent.link.event_queue import EventQueue
+from edge_agent.link.events import Subscription, Will
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.codec import encode
@@ -57,7 +57,7 @@ class FleetStation:
         self.boot_id = secrets.token_hex(8)
         self._topics = topics
         self._store = store
-        inbox: queue.Queue[SessionEvent] = queue.Queue(INBOX_MESSAGES)
+        inbox = EventQueue(INBOX_MESSAGES)
         self.session = MqttSession(
             broker,
             client_id(topics.fleet),
