@@ -56,13 +56,18 @@ class TriggerSection(Section):
 
 
 class RoundSection(Section):
-    """What every round asks of the gateways."""
+    """What every round asks of the gateways.
+
+    `first_learning_rate` holds in round 1, where cohorts are told apart by the direction of the changes: small steps
+    keep it. Left out: as `learning_rate`.
+    """
 
     rounds: Natural = 8
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 600.0
     attempts: Natural = 3
     training_graph: str = "adam"
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.003
+    first_learning_rate: Annotated[float, Field(gt=0, le=10)] | None = None
     epochs: Annotated[int, Field(ge=1, le=1000)] = 3
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 32
     min_samples: Natural = 64

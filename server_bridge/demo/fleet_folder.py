@@ -9,6 +9,7 @@ from server_bridge.demo.broker import BrokerProcess
 from server_bridge.demo.settings_files import Sections, amend
 from server_bridge.demo.timing import (
     BATCH_SIZE,
+    FIRST_LEARNING_RATE,
     LEARNING_RATE,
     LOCAL_EPOCHS,
     RATE_HZ,
@@ -85,6 +86,7 @@ def bridge_sections(strategy: str, broker: BrokerProcess, *, seed: int) -> Secti
             "timeout_s": 60.0,
             "training_graph": "adam",
             "learning_rate": LEARNING_RATE,
+            "first_learning_rate": FIRST_LEARNING_RATE,
             "epochs": LOCAL_EPOCHS,
             "batch_size": BATCH_SIZE,
             "min_samples": ROUND_LEAST_SAMPLES,

@@ -37,6 +37,9 @@ class RoundSettings:
 
     Attributes:
         rounds: of one adaptation.
+        first_learning_rate: of round 1, None: as the others. Cohorts are told apart by the direction of
+            the changes, and small steps keep it: on the demo's net a third of the rate raises the cosine
+            within families from about 0.40 to 0.50 and across from 0.18 to 0.23 (cut 0.35).
         attempts: how often a round that nobody answered is tried before the adaptation fails.
         retry_wait_s: rest before such a round is tried again.
     """
@@ -53,6 +56,13 @@ class RoundSettings:
     seed: int = 0
     attempts: int = 3
     retry_wait_s: float = 10.0
+    first_learning_rate: float | None = None
+
+    def learning_rate_of(self, number: int) -> float:
+        """The gateways' learning rate in a round, counted from 1."""
+        if number == 1 and self.first_learning_rate is not None:
+            return self.first_learning_rate
+        return self.learning_rate
 
 
 class AdaptationRunner:
@@ -264,7 +274,7 @@ class AdaptationRunner:
             bundle=adaptation.bundle,
             specs=tuple(self._bundles.manifest(adaptation.bundle).trainable),
             training_graph=settings.training_graph,
-            learning_rate=settings.learning_rate,
+            learning_rate=settings.learning_rate_of(adaptation.rounds_done + 1),
             epochs=settings.epochs,
             batch_size=settings.batch_size,
             min_samples=settings.min_samples,

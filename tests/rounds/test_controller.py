@@ -7,6 +7,7 @@ from edge_agent.errors import RejectedUpdate, TransientError
 from edge_agent.wire.tensors import Weights
 from server_bridge.errors import BrokerAway
 from server_bridge.flower.strategies import StrategyName, StrategySettings
+from server_bridge.rounds.adaptation import RoundSettings
 from server_bridge.store.flags import StoredFlag
 from tests.flower.memory_fleet import MemoryFleet, MemoryGateway, direction, initial_weights, towards
 from tests.rounds.bench import Bench
@@ -236,3 +237,19 @@ def test_a_round_that_waits_for_the_broker_counts_as_no_attempt(tmp_path: Path) 
     side.look()
     assert side.reasons() == ["start:flags-settled", "round:committed", "round:committed", "adaptation-done:released"]
     assert [(row.round, row.attempt) for row in side.store.adaptations.rounds("a1")] == [(1, 1), (2, 1)]
+
+
+def test_the_first_round_may_have_a_learning_rate_of_its_own() -> None:
+    settings = RoundSettings(
+        rounds=3,
+        timeout_s=1.0,
+        training_graph="sgd",
+        learning_rate=0.3,
+        epochs=1,
+        batch_size=8,
+        min_samples=1,
+        max_samples=8,
+        coding="fp32",
+        first_learning_rate=0.1,
+    )
+    assert [settings.learning_rate_of(number) for number in (1, 2, 3)] == [0.1, 0.3, 0.3]
