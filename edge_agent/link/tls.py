@@ -80,7 +80,7 @@ def check_dates(certificate: Mapping[str, object] | None, judge: TimeJudge, now_
         wrong_clock = now_s < floor_s
     else:
         problem = f"the broker's certificate expired on {_day(ends_s)}; the clock says {_day(now_s)}"
-        wrong_clock = floor_s <= ends_s and now_s > floor_s + CLOCK_FAR_AHEAD_S
+        wrong_clock = 0 < floor_s <= ends_s and now_s > floor_s + CLOCK_FAR_AHEAD_S
     if not wrong_clock:
         raise BadDates(problem)
     problem += f", and the last signed time is {_day(floor_s)}: tolerated, the clock is wrong"

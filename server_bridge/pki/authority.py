@@ -17,6 +17,7 @@ from edge_agent.wire.rights import bridge_identities, gateway_identities, may_be
 from server_bridge.pki.acl import access_list
 from server_bridge.pki.certificates import (
     Pair,
+    check_name,
     common_name,
     is_client,
     issue,
@@ -103,17 +104,20 @@ class Authority:
     def gateway(self, gateway: str, *, days: int = CERTIFICATE_DAYS) -> Mapping[str, bytes]:
         """A gateway's credentials, by file name: the authority, and certificate and key of each connection.
 
+        The broker knows them after :meth:`renew_broker_files`.
+
         Raises:
             ConfigError: the id may not be, or is too long.
         """
-        if not may_be_gateway(gateway):
-            raise ConfigError(
-                f"gateway id {gateway!r} is not of the form [A-Za-z0-9_-]{{1,64}}, or begins as a bridge's name"
-            )
+        check_gateway(gateway)
         return self._credentials(gateway_identities(gateway), days)
 
     def bridge(self, *, days: int = CERTIFICATE_DAYS) -> Mapping[str, bytes]:
-        """The bridge's credentials, by file name."""
+        """The bridge's credentials, by file name, as for :meth:`gateway`.
+
+        Raises:
+            ConfigError: the fleet's name is too long.
+        """
         return self._credentials(bridge_identities(self.fleet), days)
 
     def broker(self, hosts: Sequence[str], *, days: int = CERTIFICATE_DAYS) -> Path:
@@ -213,6 +217,20 @@ class Authority:
 def has_authority(fleet_folder: Path) -> bool:
     """Whether a fleet uses certificates."""
     return (fleet_folder / PKI_FOLDER / CA_FILE).is_file()
+
+
+def check_gateway(gateway: str) -> None:
+    """Whether a gateway of this id can have certificates.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not may_be_gateway(gateway):
+        raise ConfigError(
+            f"gateway id {gateway!r} is not of the form [A-Za-z0-9_-]{{1,64}}, or begins as a bridge's name"
+        )
+    for name in gateway_identities(gateway):
+        check_name(name)
 
 
 def is_private(name: str) -> bool:

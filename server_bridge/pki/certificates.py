@@ -51,11 +51,7 @@ def issue(authority: Pair, name: str, *, hosts: Sequence[str] = (), days: int, n
     Raises:
         ConfigError: the name is too long, or the authority has expired.
     """
-    if len(name) > MAX_NAME_CHARS:
-        raise ConfigError(
-            f"{name!r} is longer than the {MAX_NAME_CHARS} characters of a certificate's common name",
-            "with TLS a gateway's id has at most 58 characters, a fleet's name at most 40",
-        )
+    check_name(name)
     ends = authority.certificate.not_valid_after_utc
     if ends <= now:
         raise ConfigError(f"the authority expired on {ends:%Y-%m-%d}", "make a new one in an empty folder")
@@ -74,6 +70,19 @@ def issue(authority: Pair, name: str, *, hosts: Sequence[str] = (), days: int, n
     if hosts:
         builder = builder.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
     return Pair(builder.sign(authority.key, SHA256()), key)
+
+
+def check_name(name: str) -> None:
+    """Whether it fits a certificate.
+
+    Raises:
+        ConfigError: it is too long.
+    """
+    if len(name) > MAX_NAME_CHARS:
+        raise ConfigError(
+            f"{name!r} is longer than the {MAX_NAME_CHARS} characters of a certificate's common name",
+            "with TLS a gateway's id has at most 58 characters, a fleet's name at most 40",
+        )
 
 
 def revocation_list(authority: Pair, revoked: Sequence[tuple[int, datetime]], *, now: datetime) -> bytes:

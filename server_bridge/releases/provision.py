@@ -33,7 +33,7 @@ from edge_agent.wire.release import (
 )
 from edge_agent.wire.rights import may_be_gateway
 from edge_agent.wire.topics import is_identifier
-from server_bridge.pki.authority import TLS_FOLDER, Authority, has_authority, is_private
+from server_bridge.pki.authority import TLS_FOLDER, Authority, check_gateway, has_authority, is_private
 from server_bridge.releases.keys import FleetKeys, public_hex
 from server_bridge.releases.record import FileReleaseBook, ReleaseRecord
 from server_bridge.releases.repository import RoleVersions, build_offline, build_online, build_root
@@ -105,15 +105,17 @@ def provision_gateway(directory: Path, gateway_ids: Sequence[str], out: Path) ->
     if latest is None:
         raise ConfigError(f"{directory} holds no fleet", "run `server-bridge init --bundle DIR` first")
     record, _ = latest
+    authority = Authority.load(directory, record.fleet.fleet) if has_authority(directory) else None
     for gateway in gateway_ids:
         if not may_be_gateway(gateway):
             raise ConfigError(
                 f"gateway id {gateway!r} is not of the form [A-Za-z0-9_-]{{1,64}}, or begins as a bridge's name"
             )
+        if authority is not None:
+            check_gateway(gateway)
         if (out / gateway).exists():
             raise ConfigError(f"{out / gateway} exists already", "remove it, or choose another directory with -o")
     settings = _broker_section(directory)
-    authority = Authority.load(directory, record.fleet.fleet) if has_authority(directory) else None
     if authority is not None:
         settings["credentials"] = TLS_FOLDER
     bundle = load_bundle(directory / BUNDLES_FOLDER / record.fleet.default_bundle, digest=record.fleet.default_bundle)
