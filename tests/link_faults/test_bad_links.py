@@ -1,0 +1,138 @@
+"""The whole loop over bad links: every gateway has a link of its own, the bridge sits beside the broker."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from server_bridge.demo.settings_files import amend
+from server_bridge.store.adaptations import DONE
+from server_bridge.store.store import Store
+from tests.broker import Mosquitto
+from tests.e2e.fleet import ToyFleet
+from tests.e2e.toy import Drift
+from tests.link_faults.proxy import LinkFault, LinkProxy
+
+DRIFTS = {"gw1": Drift("permuted"), "gw2": Drift("flipped"), "gw3": Drift("none")}
+MODEM = LinkFault(rate_bytes_s=1200.0, latency_s=0.6, loss=0.05)
+
+
+@contextmanager
+def _linked(fleet: ToyFleet, fault: LinkFault) -> Iterator[dict[str, LinkProxy]]:
+    with ExitStack() as stack:
+        links = {}
+        for number, gateway in enumerate(fleet.drifts):
+            links[gateway] = stack.enter_context(LinkProxy(fleet.broker.port, fault, seed=number))
+            amend(
+                fleet.agent_settings(gateway),
+                {
+                    "broker": {"port": links[gateway].port},
+                    "report": {"state_interval_s": 15.0},
+                    "monitor": {"bucket_s": 30.0},
+                },
+            )
+        yield links
+
+
+def _closed(store: Store) -> bool:
+    adaptations = [one.status for one in store.adaptations.all()]
+    cohorts = {gateway: known.state.cohort for gateway, known in store.gateways.states().items()}
+    return adaptations == [DONE] and cohorts == {"gw1": "c1", "gw2": "c2", "gw3": "root"}
+
+
+def _flagged(store: Store) -> bool:
+    return {flag.gateway for flag in store.flags.all()} == {"gw1", "gw2"}
+
+
+def _check_nothing_lost(fleet: ToyFleet) -> None:
+    with fleet.store() as store:
+        flags = [(flag.gateway, flag.event.firing) for flag in store.flags.all()]
+        assert len(flags) == len(set(flags))
+        assert {gateway for gateway, _ in flags} == {"gw1", "gw2"}
+        rounds = [record.round for record in store.adaptations.rounds("a1") if record.replied]
+        assert rounds == [1, 2]
+
+
+@pytest.mark.slow
+def test_the_loop_closes_over_a_modem(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    """9.6 kbit/s, 600 ms each way and 5 % of the packets lost, all at once."""
+    fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
+    with _linked(fleet, MODEM):
+        try:
+            fleet.start()
+            fleet.wait("the loop to close", _closed, timeout_s=240)
+            _check_nothing_lost(fleet)
+        finally:
+            statuses = fleet.stop()
+    assert set(statuses.values()) == {0}
+
+
+@pytest.mark.slow
+def test_the_loop_closes_over_a_link_cut_every_few_seconds(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    """And nobody takes the cuts for a double of the gateway."""
+    fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
+    with _linked(fleet, LinkFault(cut_every_s=7.0)) as links:
+        try:
+            fleet.start()
+            fleet.wait("the loop to close", _closed, timeout_s=180)
+            _check_nothing_lost(fleet)
+            assert all(link.cuts >= 2 for link in links.values())
+            with fleet.store() as store:
+                assert not store.events.recent(kinds=("error",))
+        finally:
+            statuses = fleet.stop()
+    assert set(statuses.values()) == {0}
+
+
+@pytest.mark.slow
+def test_a_half_open_link_is_noticed_and_left(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
+    with _linked(fleet, LinkFault()) as links:
+        try:
+            fleet.start()
+            fleet.wait("the flags", _flagged, timeout_s=60)
+            for link in links.values():
+                link.silent = True
+            time.sleep(25.0)  # longer than twice the keepalive of 10 s
+            assert all(link.accepted > 1 for link in links.values())
+            for link in links.values():
+                link.silent = False
+            fleet.wait("the loop to close", _closed, timeout_s=150)
+            _check_nothing_lost(fleet)
+        finally:
+            statuses = fleet.stop()
+    assert set(statuses.values()) == {0}
+
+
+@pytest.mark.slow
+def test_a_frozen_broker_delays_and_loses_nothing(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
+    try:
+        fleet.start()
+        fleet.wait("the flags", _flagged, timeout_s=60)
+        mosquitto.pause()
+        thaw = threading.Timer(25.0, mosquitto.resume)
+        thaw.start()
+        try:
+            before = _served(fleet)
+            time.sleep(5.0)
+            assert all(after > before[gateway] for gateway, after in _served(fleet).items())
+        finally:
+            thaw.join()
+        fleet.wait("the loop to close", _closed, timeout_s=150)
+        _check_nothing_lost(fleet)
+    finally:
+        statuses = fleet.stop()
+    assert set(statuses.values()) == {0}
+
+
+def _served(fleet: ToyFleet) -> dict[str, float]:
+    """When the samples of each gateway were last written: serving goes on whatever the broker does."""
+    folders = {gateway: fleet.agent_settings(gateway).parent for gateway in fleet.drifts}
+    return {
+        gateway: max(path.stat().st_mtime for path in folder.rglob("samples.db*"))
+        for gateway, folder in folders.items()
+    }
