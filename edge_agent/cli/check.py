@@ -1,55 +1,64 @@
 """``edge-agent check``: what would go wrong, before it does, and what to do about it."""
 
-import queue
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
-from edge_agent.config import AgentSettings, MqttSourceSection, ReplaySourceSection, load_settings
-from edge_agent.errors import EdgeError
-from edge_agent.link.durable import make_directory, read_file, remove_file, write_file
-from edge_agent.link.events import Connected, Disconnected, SessionEvent
-from edge_agent.link.session import MqttSession
-from edge_agent.link.settings import BrokerSettings
+from edge_agent.cli.check_broker import look_at_broker, look_at_identity
+from edge_agent.cli.check_source import look_at_source
+from edge_agent.cli.finding import Finding, moment
+from edge_agent.config import AgentSettings, JsonLinesSinkSection, load_settings
+from edge_agent.errors import EdgeError, StorageError, WireError
+from edge_agent.link.durable import make_directory, read_file, read_json, remove_file, write_file
+from edge_agent.link.tls import CLOCK_FAR_AHEAD_S
 from edge_agent.model.bundle import Bundle, load_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
-from edge_agent.runtime.parts import make_source
+from edge_agent.ota.weights_store import BUNDLES_BUDGET, WEIGHTS_BUDGET
+from edge_agent.runtime.instance import STATUS_FILE
+from edge_agent.wire.manifest import Manifest
+from edge_agent.wire.provision import read_floors
+from edge_agent.wire.rights import gateway_identities
 
-BROKER_WAIT_S = 8.0
-FREE_BYTES_NEEDED = 256 * 1024 * 1024
-SOURCE_WAIT_S = 5.0
+SPARE_BYTES = 64 * 2**20
+"""Write-ahead logs, the log of a worker, an update that waits."""
 
+ROW_BYTES = 400
+"""What a stored sample takes besides its features: 170 with four classes (measured), more with more or longer ids."""
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at: what, whether it is right, what was seen, and the remedy if it is not."""
-
-    what: str
-    ok: bool
-    saw: str
-    remedy: str = ""
+ROOT_CAP_BYTES = 1024 * 1024
 
 
-def findings(config: Path) -> Iterator[Finding]:
-    """Look at everything an agent needs; a wrong settings file ends the look."""
+def findings(config: Path, *, source_wait_s: float) -> Iterator[Finding]:
+    """Look at everything an agent needs; a wrong settings file ends the look.
+
+    Args:
+        config: the settings file.
+        source_wait_s: how long the source may be silent.
+    """
     try:
         settings = load_settings(config)
     except EdgeError as error:
         yield Finding("settings", False, error.problem, error.hint)
         return
     yield Finding("settings", True, f"gateway {settings.gateway.id!r} of fleet {settings.gateway.fleet!r}")
-    yield _guarded("disk", lambda: _disk(settings.gateway.data_dir))
     bundle: list[Bundle] = []
     yield _guarded("bundle", lambda: _bundle(settings, bundle))
+    yield _guarded("disk", lambda: _disk(settings, bundle[0] if bundle else None))
     yield _guarded("trust root", lambda: _root(settings))
-    yield _broker("broker", settings.broker.settings(), f"{settings.gateway.id}.check")
+    floor_s = time_floor_s(settings)
+    yield look_at_clock(floor_s)
+    broker, identities = settings.broker.settings(), gateway_identities(settings.gateway.id)
+    if broker.tls is not None:
+        yield look_at_identity(broker.tls, identities, max(time.time(), floor_s))
+    yield look_at_broker("broker", broker, f"{settings.gateway.id}.check", floor_s)
     if bundle:
-        yield _guarded("source", lambda: _source(settings, bundle[0]))
+        yield _guarded("source", lambda: look_at_source(settings, bundle[0].manifest, source_wait_s))
 
 
 def _guarded(what: str, look: Callable[[], Finding]) -> Finding:
@@ -59,18 +68,44 @@ def _guarded(what: str, look: Callable[[], Finding]) -> Finding:
         return Finding(what, False, error.problem, error.hint or "see the problem above")
 
 
-def _disk(data_dir: Path) -> Finding:
+def _disk(settings: AgentSettings, bundle: Bundle | None) -> Finding:
+    data_dir = settings.gateway.data_dir
     make_directory(data_dir)
     probe = data_dir / ".check"
     write_file(probe, b"writable")
     remove_file(probe)
     free = shutil.disk_usage(data_dir).free
-    saw = f"{data_dir} is writable, {free // 2**20} MiB free"
-    return Finding("disk", free >= FREE_BYTES_NEEDED, saw, f"free at least {FREE_BYTES_NEEDED // 2**20} MiB")
+    missing = most_bytes(settings, bundle) - sum(file.stat().st_size for file in data_dir.rglob("*") if file.is_file())
+    saw = (
+        f"{data_dir} is writable, {free // 2**20} MiB free; these settings may take {max(0, missing) // 2**20} MiB more"
+    )
+    remedy = "free space, or lower [outbox] max_bytes, [samples] max_samples or [sink] max_bytes"
+    return Finding("disk", free >= missing, saw, remedy)
+
+
+def most_bytes(settings: AgentSettings, bundle: Bundle | None) -> int:
+    """What the agent's files may take by its caps: outbox, samples, models, sink."""
+    total = SPARE_BYTES + settings.outbox.max_bytes
+    if isinstance(settings.sink, JsonLinesSinkSection):
+        total += 2 * settings.sink.max_bytes
+    if bundle is None:
+        return total
+    weights = sum(4 * math.prod(spec.shape) for spec in bundle.manifest.trainable)
+    files = sum((bundle.path / name).stat().st_size for name in bundle.manifest.files)
+    total += (WEIGHTS_BUDGET + 2) * weights + BUNDLES_BUDGET * files  # and the weights in work: base and update
+    return total + settings.samples.max_samples * (ROW_BYTES + _sample_bytes(bundle.manifest))
+
+
+def _sample_bytes(manifest: Manifest) -> int:
+    return sum(
+        np.dtype(spec.dtype).itemsize * math.prod(size for size in spec.shape[1:] if isinstance(size, int))
+        for spec in manifest.inputs
+    )
 
 
 def _bundle(settings: AgentSettings, out: list[Bundle]) -> Finding:
     bundle = load_bundle(settings.gateway.bundle)
+    out.append(bundle)
     weights = bundle.initial_weights()
     features = {
         spec.name: np.zeros([2 if isinstance(size, str) else size for size in spec.shape], spec.dtype)
@@ -79,7 +114,6 @@ def _bundle(settings: AgentSettings, out: list[Bundle]) -> Finding:
     InferenceModel(bundle, weights).run(features)
     for graph in bundle.manifest.training:
         TrainingStep(bundle, graph.name, weights)
-    out.append(bundle)
     trains = ", ".join(graph.name for graph in bundle.manifest.training) or "nothing"
     saw = f"{bundle.manifest.name!r} ({bundle.digest[:12]}) predicts; training graphs: {trains}"
     monitored = bool(bundle.manifest.monitors)
@@ -87,56 +121,33 @@ def _bundle(settings: AgentSettings, out: list[Bundle]) -> Finding:
 
 
 def _root(settings: AgentSettings) -> Finding:
-    path = settings.gateway.root
-    read_file(path, cap_bytes=1024 * 1024)
-    read_file(settings.gateway.floors, cap_bytes=1024 * 1024)
-    return Finding("trust root", True, f"{path} and {settings.gateway.floors.name} are there")
-
-
-def _broker(what: str, broker: BrokerSettings, client_id: str) -> Finding:
-    place = f"{broker.host}:{broker.port}"
-    inbox: queue.Queue[SessionEvent] = queue.Queue(100)
-    session = MqttSession(broker, client_id, clean_start=True, session_expiry_s=0, inbox=inbox)
-    session.start()
-    reason = "no answer"
-    deadline = time.monotonic() + BROKER_WAIT_S
+    path, floors = settings.gateway.root, settings.gateway.floors
+    read_file(path, cap_bytes=ROOT_CAP_BYTES)
     try:
-        while time.monotonic() < deadline:
-            try:
-                event = inbox.get(timeout=0.2)
-            except queue.Empty:
-                continue
-            if isinstance(event, Connected):
-                return Finding(what, True, f"{place} accepts us" + ("" if broker.tls else " (without TLS)"))
-            if isinstance(event, Disconnected):
-                reason = event.reason
-                break
-    finally:
-        session.stop(2.0)
-    return Finding(
-        what, False, f"{place}: {reason}", "check [broker] host and port, that the broker runs, the firewall"
-    )
+        signed_s = read_floors(read_file(floors, cap_bytes=ROOT_CAP_BYTES)).created_s
+    except WireError as error:
+        return Finding("trust root", False, f"{floors}: {error}", "provision the gateway again")
+    return Finding("trust root", True, f"{path} and {floors.name} are there, of the release of {moment(signed_s)}")
 
 
-def _source(settings: AgentSettings, bundle: Bundle) -> Finding:
-    section = settings.source
-    if isinstance(section, MqttSourceSection):
-        return _broker("source", section.settings(), section.client_id or f"{settings.gateway.id}.source-check")
-    source = make_source(section, bundle.manifest, settings.gateway.id, first_pass=0)
-    try:
-        deadline = time.monotonic() + SOURCE_WAIT_S
-        while time.monotonic() < deadline:
-            read = source.read(0.5)
-            if read is None:
-                break
-            if read.samples is not None:
-                return Finding("source", True, f"{_place(section)} gives samples that fit the bundle")
-    finally:
-        source.close()
-    return Finding(
-        "source", False, f"{_place(section)} gave no sample in {SOURCE_WAIT_S:.0f} s", "look at its rate and rows"
-    )
+def time_floor_s(settings: AgentSettings) -> float:
+    """The latest time that has surely passed: as provisioned, or as the agent's own status last said it."""
+    known = [0.0]
+    with suppress(StorageError, WireError):  # the trust root's finding says it
+        known.append(read_floors(read_file(settings.gateway.floors, cap_bytes=ROOT_CAP_BYTES)).created_s)
+    with suppress(StorageError, KeyError, TypeError, ValueError):  # no agent has run here yet
+        status = read_json(settings.gateway.data_dir / STATUS_FILE)
+        known.append(float(status["clock"]["floor_s"]) if isinstance(status, dict) else 0.0)
+    return max(known)
 
 
-def _place(section: ReplaySourceSection) -> str:
-    return str(section.path)
+def look_at_clock(floor_s: float) -> Finding:
+    """Whether the clock can be right, by the last signed time."""
+    now_s = time.time()
+    remedy = "set the clock (`timedatectl set-ntp true`); until then the agent serves, and goes by the signed time"
+    saw = f"the clock says {moment(now_s)}"
+    if now_s < floor_s:
+        return Finding("clock", False, f"{saw}, but at {moment(floor_s)} a release was signed", remedy)
+    if floor_s and now_s > floor_s + CLOCK_FAR_AHEAD_S:
+        return Finding("clock", False, f"{saw}, ten years and more after the last release ({moment(floor_s)})", remedy)
+    return Finding("clock", True, saw)

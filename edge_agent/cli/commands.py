@@ -51,13 +51,16 @@ def run(config: SettingsOption = Path("agent.toml")) -> None:
 
 
 @app.command()
-def check(config: SettingsOption = Path("agent.toml")) -> None:
-    """Look at settings, bundle, broker, disk and source; each finding comes with its remedy."""
+def check(
+    config: SettingsOption = Path("agent.toml"),
+    source_wait_s: Annotated[float, typer.Option(min=0.5, help="How long the source may be silent.")] = 10.0,
+) -> None:
+    """Look at settings, bundle, disk, clock, certificates, broker and source; each finding comes with its remedy."""
     from edge_agent.cli.check import findings
 
     configure_logs("error")
     problems = 0
-    for finding in findings(config):
+    for finding in findings(config, source_wait_s=source_wait_s):
         problems += not finding.ok
         typer.echo(f"{'ok  ' if finding.ok else 'FAIL'}  {finding.what}: {finding.saw}")
         if finding.remedy and not finding.ok:

@@ -59,6 +59,7 @@ class MqttJsonSource:
         client_id: unique on that broker, and the same after a restart.
         samples_topic, labels_topic: filters; a message of the samples topic is a sample.
         inputs: the model's.
+        session_expiry_s: how long the broker keeps what comes while we are away; 0: nothing.
 
     Raises:
         ConfigError: both topics are the same.
@@ -71,6 +72,8 @@ class MqttJsonSource:
         samples_topic: str,
         labels_topic: str,
         inputs: Sequence[TensorSpec],
+        *,
+        session_expiry_s: int = SESSION_EXPIRY_S,
     ) -> None:
         if samples_topic == labels_topic:
             raise ConfigError(f"[source] samples_topic and labels_topic are both {samples_topic!r}", "give two topics")
@@ -81,14 +84,15 @@ class MqttJsonSource:
         self._session = MqttSession(
             settings,
             client_id,
-            clean_start=False,
-            session_expiry_s=SESSION_EXPIRY_S,
+            clean_start=session_expiry_s == 0,
+            session_expiry_s=session_expiry_s,
             inbox=self._inbox,
             subscriptions=[Subscription(samples_topic), Subscription(labels_topic)],
         )
         self._started = False
         self._closed = False
         self.bad_messages = 0
+        self.last_problem = ""
 
     @property
     def connected(self) -> bool:
@@ -144,6 +148,7 @@ class MqttJsonSource:
                 labels.append(read_label(message.payload))
         except WireError as error:
             self.bad_messages += 1
+            self.last_problem = error.problem
             _log.warning("source_message_refused", topic=message.topic, problem=str(error), refused=self.bad_messages)
 
 

@@ -175,7 +175,7 @@ def test_check_finds_a_closed_port_and_says_what_to_do(settings: Path) -> None:
     assert [line.split(":")[0].split() for line in lines if line.startswith("FAIL")] == [["FAIL", "broker"]]
     (place,) = [k for k, line in enumerate(lines) if line.startswith("FAIL")]
     assert lines[place + 1].startswith("      remedy: check [broker] host and port")
-    assert sum(line.startswith("ok") for line in lines) == 5
+    assert sum(line.startswith("ok") for line in lines) == 6
 
 
 def test_check_finds_nothing_wrong_where_nothing_is(bridge: Path, tmp_path: Path, mosquitto: Mosquitto) -> None:
@@ -183,7 +183,7 @@ def test_check_finds_nothing_wrong_where_nothing_is(bridge: Path, tmp_path: Path
     ended = run("check", "-c", str(settings))
     assert (ended.status, ended.err) == (Exit.OK, "")
     assert [line.split(":")[0] for line in ended.out.splitlines()] == [
-        f"ok    {what}" for what in ("settings", "disk", "bundle", "trust root", "broker", "source")
+        f"ok    {what}" for what in ("settings", "bundle", "disk", "trust root", "clock", "broker", "source")
     ]
 
 
@@ -196,8 +196,8 @@ def test_check_looks_at_everything_and_gives_each_finding_a_remedy(settings: Pat
     ended = run("check", "-c", str(settings))
     assert (ended.status, "Traceback" in ended.err) == (Exit.PROBLEM, False)
     failed = [line.split(":")[0].removeprefix("FAIL  ") for line in ended.out.splitlines() if line.startswith("FAIL")]
-    assert failed == ["disk", "trust root", "broker", "source"]
-    assert ended.out.count("remedy: ") == 4
+    assert failed == ["disk", "trust root", "identity", "broker", "source"]
+    assert ended.out.count("remedy: ") == 5
 
 
 def test_check_of_a_wrong_file_is_a_finding(settings: Path) -> None:
