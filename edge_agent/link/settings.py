@@ -61,8 +61,8 @@ class BrokerSettings:
     password: str | None = None
     tls: TlsSettings | None = None
 
-    def judged_by(self, judge: TimeJudge) -> "BrokerSettings":
-        """The same broker, its certificate's dates judged by us."""
+    def judged_by(self, judge: TimeJudge | None) -> "BrokerSettings":
+        """The same broker, its certificate's dates judged by us; ``None``: by OpenSSL and the clock."""
         return self if self.tls is None else replace(self, tls=replace(self.tls, judge=judge))
 
 

@@ -103,6 +103,8 @@ class Agent:
             max_bytes=settings.outbox.max_bytes,
             max_age_s=settings.outbox.max_age_s,
         )
+        self._floors = Floors(self._database)
+        self._judge = TimeJudge(lambda: self._floors.last_known_time_s, self._wrong_clock)
         self._build_serving()
         self._build_recording()
         self._build_link()
@@ -183,8 +185,8 @@ class Agent:
         confirm_start(self._store)
         self._manifest = loaded.bundle.manifest
         first_pass = first_pass_of_this_start(self._database)
-        source = make_source(settings.source, self._manifest, self._gateway, first_pass=first_pass)
-        self._sink = make_sink(settings)
+        source = make_source(settings.source, self._manifest, self._gateway, first_pass=first_pass, judge=self._judge)
+        self._sink = make_sink(settings, judge=self._judge)
         self._pipeline = Pipeline(source, self._server, self._sink)
 
     def _build_recording(self) -> None:
@@ -221,9 +223,7 @@ class Agent:
         )
 
     def _build_link(self) -> None:
-        self._floors = Floors(self._database)
-        judge = TimeJudge(lambda: self._floors.last_known_time_s, self._wrong_clock)
-        broker, topics, gateway = self._settings.broker.settings().judged_by(judge), self._topics, self._gateway
+        broker, topics, gateway = self._settings.broker.settings().judged_by(self._judge), self._topics, self._gateway
         data = self._settings.gateway.data_dir
         self._events = EventQueue(INBOX_EVENTS)
         self._voice = PresenceVoice(topics, gateway, self._boot_id)

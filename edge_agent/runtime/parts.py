@@ -11,6 +11,7 @@ from edge_agent.config import (
 from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseParams, published
 from edge_agent.errors import ConfigError
 from edge_agent.link.database import Database
+from edge_agent.link.settings import TimeJudge
 from edge_agent.sinks.jsonl import JsonLinesSink
 from edge_agent.sinks.mqtt_json import MqttJsonSink
 from edge_agent.sinks.sink import NoSink, Sink
@@ -25,19 +26,25 @@ _STARTS = ("CREATE TABLE starts (id INTEGER PRIMARY KEY CHECK (id = 1), count IN
 
 
 def make_source(
-    section: ReplaySourceSection | MqttSourceSection, manifest: Manifest, gateway: str, *, first_pass: int
+    section: ReplaySourceSection | MqttSourceSection,
+    manifest: Manifest,
+    gateway: str,
+    *,
+    first_pass: int,
+    judge: TimeJudge | None = None,
 ) -> Source:
     """The source that the settings name.
 
     Args:
         first_pass: passes of a replay are numbered from here, so that sample ids stay unique.
+        judge: of the dates that a broker with TLS shows.
 
     Raises:
         ConfigError: a file is absent or does not fit the bundle's inputs (named).
     """
     if isinstance(section, MqttSourceSection):
         return MqttJsonSource(
-            section.settings(),
+            section.settings().judged_by(judge),
             section.client_id or f"{gateway}.source",
             section.samples_topic,
             section.labels_topic,
@@ -56,13 +63,14 @@ def make_source(
     )
 
 
-def make_sink(settings: AgentSettings) -> Sink:
+def make_sink(settings: AgentSettings, *, judge: TimeJudge | None = None) -> Sink:
     """The sink that the settings name."""
     section = settings.sink
     if isinstance(section, JsonLinesSinkSection):
         return JsonLinesSink(section.path, max_bytes=section.max_bytes)
     if isinstance(section, MqttSinkSection):
-        return MqttJsonSink(section.settings(), section.client_id or f"{settings.gateway.id}.sink", section.topic)
+        broker = section.settings().judged_by(judge)
+        return MqttJsonSink(broker, section.client_id or f"{settings.gateway.id}.sink", section.topic)
     return NoSink()
 
 
