@@ -9,9 +9,10 @@ REPORT ?= demo-report
 DEMO_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
+SOAK_ARGS ?= --kills 300 --seed 0
 LOCKS := deploy/locks
 
-.PHONY: help setup setup-ci oracle mosquitto demo test check format lint types contracts docs demo-check fuzz bench clean
+.PHONY: help setup setup-ci oracle mosquitto demo test check format lint types contracts docs demo-check fuzz soak bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -58,6 +59,9 @@ demo-check: setup mosquitto
 
 fuzz: setup ## hostile bytes on every topic and in every file, FUZZ_SECONDS long
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
+
+soak: setup mosquitto ## kill -9 of every part, three hundred times: SOAK_ARGS="--kills N --seed S"
+	$(BIN)/python -m tests.soak $(SOAK_ARGS)
 
 bench: oracle ## benchmarks, side by side with their peers
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)

@@ -42,6 +42,7 @@ class BlobStore:
         make_directory(self._parts)
         sweep_temporaries(directory)
         sweep_temporaries(self._parts)
+        self._forget_finished_parts()
 
     @property
     def total_bytes(self) -> int:
@@ -127,6 +128,12 @@ class BlobStore:
 
     def _part(self, digest: str) -> PartFile:
         return PartFile(self._parts, digest, files=self._files)
+
+    def _forget_finished_parts(self) -> None:
+        """A crash between the last step of a fetch and the end of its tidying leaves a part of a whole blob."""
+        for digest in {path.name.partition(".")[0] for path in self._parts.iterdir()}:
+            if is_digest(digest) and self.path(digest) is not None:
+                self._part(digest).discard()
 
     def _remove_old_parts(self, wanted: str) -> None:
         newest: dict[str, float] = {}

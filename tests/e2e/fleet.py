@@ -32,13 +32,15 @@ class ToyFleet:
     extra: tuple[str, ...] = ()
     founded: Callable[[Path], None] = lambda bridge_dir: None
     """Called with the bridge's folder before any gateway is provisioned."""
+    bundle: Path | None = None
+    """Made already; else one is made."""
     children: Children = field(init=False)
 
     def __post_init__(self) -> None:
         self.children = Children(self.directory / "logs")
         self.directory.joinpath("logs").mkdir(parents=True, exist_ok=True)
-        bundle = toy_bundle(self.directory / "work")
-        init_fleet(self.bridge_dir, bundle.path, FLEET)
+        bundle = self.bundle or toy_bundle(self.directory / "work").path
+        init_fleet(self.bridge_dir, bundle, FLEET)
         amend(self.bridge_dir / "bridge.toml", self._bridge_sections())
         self.founded(self.bridge_dir)
         enrol(self.bridge_dir / "bridge.toml", [*self.drifts, *self.extra], self.directory / "gateways")

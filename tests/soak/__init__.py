@@ -1,0 +1,1 @@
+"""Hundreds of kills, with a table of what came of them: ``python -m tests.soak``."""

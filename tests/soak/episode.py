@@ -1,0 +1,54 @@
+"""One fleet's life under kills: seeded, told, judged."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from tests.soak.invariants import is_closed, violations
+from tests.soak.victims import Kill, Victims
+
+CLOSE_S = 150.0
+FIRST_S = (0.5, 6.0)
+BETWEEN_S = (0.2, 3.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What a fleet went through and what came of it.
+
+    Attributes:
+        recovery_s: from the last kill to the closed loop.
+        problems: what must not be; empty if all is well.
+    """
+
+    seed: int
+    kills: tuple[Kill, ...]
+    recovery_s: float
+    problems: tuple[str, ...]
+
+
+def live(directory: Path, bundle: Path, kinds: Sequence[str], seed: int) -> Episode:
+    """Kill in the given kinds, shuffled, at seeded moments; wait until the loop closes; judge."""
+    rng = Random(seed)
+    order = list(kinds)
+    rng.shuffle(order)
+    victims = Victims(directory, rng, bundle)
+    problems: list[str] = []
+    try:
+        time.sleep(rng.uniform(*FIRST_S))
+        for kind in order:
+            victims.strike(kind)
+            time.sleep(rng.uniform(*BETWEEN_S))
+        last_s = time.monotonic()
+        try:
+            fleet = victims.fleet
+            fleet.wait("the loop to close", lambda store: is_closed(fleet, store), timeout_s=CLOSE_S)
+        except (AssertionError, OSError) as error:
+            problems.append(f"not closed: {error}")
+        recovery_s = time.monotonic() - last_s
+    finally:
+        statuses = victims.close()
+    problems += [f"{name} ended with {status}" for name, status in statuses.items() if status != 0]
+    return Episode(seed, tuple(victims.kills), recovery_s, (*problems, *violations(victims.fleet)))

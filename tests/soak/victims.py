@@ -1,0 +1,132 @@
+"""A three-gateway fleet whose processes are killed with signal 9 and started again."""
+
+import signal
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from os import kill
+from pathlib import Path
+from random import Random
+
+from server_bridge.demo.settings_files import Value, amend
+from tests.broker import Mosquitto, new_mosquitto
+from tests.e2e.fleet import ToyFleet
+from tests.e2e.toy import Drift, write_stream
+
+DRIFTS = {"gw1": Drift("permuted"), "gw2": Drift("flipped"), "gw3": Drift("none")}
+ALONE = ("agent", "worker", "bridge", "broker")
+TOGETHER = ("agent+bridge", "bridge+broker", "agent+bridge+broker")
+KINDS = (*ALONE, *TOGETHER)
+ROUNDS = 4
+WORKER_WAIT_S = 4.0
+LONGEST_ABSENCE_S = 1.5
+_WORKER = b"edge_agent.training.worker"
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One kill: what, which gateway, and when (seconds since the fleet's start)."""
+
+    kind: str
+    gateway: str
+    at_s: float
+    hit: bool
+
+
+@dataclass
+class Victims:
+    """The fleet and its broker."""
+
+    directory: Path
+    rng: Random
+    bundle: Path
+    broker: Mosquitto = field(init=False)
+    fleet: ToyFleet = field(init=False)
+    kills: list[Kill] = field(default_factory=list)
+    started_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.broker = new_mosquitto(self.directory)
+        self.fleet = ToyFleet(self.directory, self.broker, DRIFTS, rounds=ROUNDS, bundle=self.bundle)
+        for number, (gateway, drift) in enumerate(DRIFTS.items()):
+            write_stream(self._drifted(gateway), drift, clean_rows=0, drifted_rows=2400, seed=40 + number)
+        self.fleet.start()
+        self.started_s = time.monotonic()
+
+    def strike(self, kind: str) -> None:
+        """Kill what ``kind`` names, together, and start each again after a moment."""
+        gateway = self.rng.choice(list(DRIFTS))
+        if kind == "worker":
+            hit = self._kill_worker()
+        else:
+            parts = kind.split("+")
+            self._kill(parts, gateway)
+            hit = True
+            self.rng.shuffle(parts)
+            for part in parts:
+                time.sleep(self.rng.uniform(0.0, LONGEST_ABSENCE_S))
+                self._start(part, gateway)
+        self.kills.append(Kill(kind, gateway, time.monotonic() - self.started_s, hit))
+
+    def close(self) -> dict[str, int | None]:
+        """End every process; exit statuses."""
+        try:
+            return self.fleet.stop()
+        finally:
+            self.broker.kill()
+
+    def _kill(self, parts: list[str], gateway: str) -> None:
+        names = {"agent": gateway, "bridge": "bridge"}
+        processes = [self.fleet.children.members[names[part]].process for part in parts if part in names]
+        for process in processes:
+            process.kill()
+        if "broker" in parts:
+            self.broker.kill()
+        for process in processes:
+            process.wait(10.0)
+
+    def _start(self, part: str, gateway: str) -> None:
+        if part == "broker":
+            self.broker.start()
+        elif part == "bridge":
+            self.fleet.start_bridge()
+        else:
+            source: dict[str, Value] = {"path": str(self._drifted(gateway)), "loop_from_row": 0}
+            amend(self.fleet.agent_settings(gateway), {"source": source})  # a remounted sensor stays remounted
+            self.fleet.start_agent(gateway)
+
+    def _drifted(self, gateway: str) -> Path:
+        return self.directory / f"{gateway}-drifted.npz"
+
+    def _kill_worker(self) -> bool:
+        """Kill a training worker within a moment of its appearance; whether there was one."""
+        until_s = time.monotonic() + WORKER_WAIT_S
+        while time.monotonic() < until_s:
+            workers = self._workers()
+            if workers:
+                time.sleep(self.rng.uniform(0.0, 0.5))
+                with suppress(ProcessLookupError):
+                    kill(self.rng.choice(workers), signal.SIGKILL)
+                    return True
+            time.sleep(0.02)
+        return False
+
+    def _workers(self) -> list[int]:
+        agents = {child.process.pid for name, child in self.fleet.children.members.items() if name in DRIFTS}
+        return [pid for agent in agents for pid in _children(agent) if _WORKER in _command(pid)]
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(word) for word in path.read_text().split()]
+    return found
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
