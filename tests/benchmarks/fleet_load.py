@@ -1,12 +1,13 @@
 """Many gateways on one bridge and one mosquitto: what flags and rounds of a 2.1 MB model cost.
 
-``python -m tests.benchmarks fleet_load [--gateways 200,1000] [--save]``. The bridge and the broker are
+``python -m tests.benchmarks fleet_load [--gateways 200,1000] [--rounds 2] [--save]``. The bridge and the broker are
 the real ones in their own processes; gateways are simulated, a few hundred a process.
 """
 
 import argparse
 import itertools
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -73,12 +74,13 @@ def main(arguments: Sequence[str]) -> None:
     """Measure each fleet size in turn and print a table."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks fleet_load")
     parser.add_argument("--gateways", default="200,1000", help="fleet sizes (default 200,1000)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"of the adaptation (default {ROUNDS})")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     given = parser.parse_args(arguments)
     loads = []
     for size in (int(word) for word in given.gateways.split(",")):
         with tempfile.TemporaryDirectory(prefix="fleet-load-") as folder:
-            loads.append(measure(size, Path(folder)))
+            loads.append(measure(size, Path(folder), rounds=given.rounds))
         print(json.dumps(asdict(loads[-1]), indent=2), flush=True)
     if given.save:
         save(loads)
@@ -87,9 +89,9 @@ def main(arguments: Sequence[str]) -> None:
 def save(loads: Sequence[Load], folder: Path = RESULTS) -> Path:
     """Write the results as JSON, with the date and the machine."""
     content = {
-        "title": f"A fleet on one bridge: MLP {'-'.join(map(str, WIDTHS))}, fp16 updates, {ROUNDS} rounds",
+        "title": f"A fleet on one bridge: MLP {'-'.join(map(str, WIDTHS))}, fp16 updates",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "loads": [asdict(load) for load in loads],
     }
     path = folder / "fleet_load.json"

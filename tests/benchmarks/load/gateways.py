@@ -104,6 +104,7 @@ class SimulatedGateway:
             will=(self._topics.presence(gateway), self._presence(online=False)),
         )
         self._up: MqttLine | None = None
+        self._opening = asyncio.Lock()
         self._acknowledged = asyncio.Event()
         self._updates: dict[str, tuple[bytes, ChunkList]] = {}
         self._replies: dict[str, Reply] = {}
@@ -254,15 +255,17 @@ class SimulatedGateway:
         parts = list(chunks(data, listed.chunk_bytes))
         up = await self._up_line()
         for index in grant.indices:
-            up.publish(self._topics.upload_chunk(self.id, grant.digest, index), parts[index])
+            topic = self._topics.upload_chunk(self.id, grant.digest, index)
+            if not up.is_sending(topic):
+                up.publish(topic, parts[index])
 
     async def _up_line(self) -> MqttLine:
-        if self._up is None or self._up.lost.is_set():
-            self._up = MqttLine(
-                f"{self.id}.up", lambda *_: None, clean_start=True, session_expiry_s=0, receive_maximum=8
-            )
-            await self._up.open(self._plan.host, self._plan.port)
-        return self._up
+        async with self._opening:
+            if self._up is None or self._up.lost.is_set():
+                up = MqttLine(f"{self.id}.up", lambda *_: None, clean_start=True, session_expiry_s=0, receive_maximum=8)
+                await up.open(self._plan.host, self._plan.port)
+                self._up = up
+            return self._up
 
     def _reply(self, command: Command, **content: object) -> Reply:
         named = {"gateway": self.id, "boot_id": self._boot_id, "command_id": command.command_id}

@@ -46,7 +46,7 @@ class MqttLine(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._waiting: deque[tuple[str, bytes, bool]] = deque()
-        self._open: set[int] = set()
+        self._open: dict[int, str] = {}
         self._last_id = 0
 
     async def open(self, host: str, port: int) -> None:
@@ -69,10 +69,9 @@ class MqttLine(asyncio.Protocol):
         self._waiting.append((topic, payload, retain))
         self._drain()
 
-    @property
-    def idle(self) -> bool:
-        """Whether everything published is answered."""
-        return not self._waiting and not self._open
+    def is_sending(self, topic: str) -> bool:
+        """Whether a message for this topic is not answered yet."""
+        return topic in self._open.values() or any(topic == waiting for waiting, _, _ in self._waiting)
 
     def close(self) -> None:
         """Say goodbye."""
@@ -122,7 +121,7 @@ class MqttLine(asyncio.Protocol):
             else:
                 self._accepted.set_exception(ConnectionError(f"refused with {body[1]}"))
         elif kind == PUBACK:
-            self._open.discard(int.from_bytes(body[:2], "big"))
+            self._open.pop(int.from_bytes(body[:2], "big"), None)
             self._drain()
         elif kind == PUBLISH:
             topic_end = 2 + int.from_bytes(body[:2], "big")
@@ -137,7 +136,7 @@ class MqttLine(asyncio.Protocol):
         while self._waiting and len(self._open) < WINDOW and not self.lost.is_set():
             topic, payload, retain = self._waiting.popleft()
             packet_id = self._next_id()
-            self._open.add(self._last_id)
+            self._open[self._last_id] = topic
             self._send(0x32 | retain, _text(topic) + packet_id + b"\0" + payload)
 
     def _next_id(self) -> bytes:
