@@ -27,7 +27,7 @@ class ConductLimits:
     bytes_quota: int = 8 * 1024 * 1024
     messages_quota: int = 3_000
     bytes_most: int = 32 * 1024 * 1024
-    messages_most: int = 9_000
+    messages_most: int = 6_000
     strays_most: int = 200
 
 

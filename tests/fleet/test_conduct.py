@@ -48,7 +48,7 @@ def test_ten_thousand_events_in_a_minute_end_in_being_ignored_and_named(desk: De
     assert acked(desk) == set(range(LIMITS.messages_quota))
     (decision,) = [each for each in desk.store.decisions.recent() if each.kind == "gateway"]
     assert decision.reason == "ignored"
-    assert decision.detail.startswith("gw1: 9001 messages")
+    assert decision.detail.startswith("gw1: 6001 messages")
     assert [stored.gateway for stored in desk.store.flags.open()] == ["gw2"], "its open flag is set aside"
     assert [gateway.id for gateway in desk.fleet.gateways()] == ["gw2"]
 
