@@ -14,6 +14,7 @@ from tests.e2e.gateway import RunningAgent, gateway_folder, provisioned
 from tests.service_manager import ServiceManager
 
 WATCHDOG_S = 2.0
+Source = dict[str, str | int | float | bool]
 # The named method blocks for as long as the file that HANG names is there.
 _HANGS = (
     "import os, pathlib, time\n"
@@ -73,8 +74,8 @@ def test_the_agent_starves_its_watchdog_while_a_part_hangs(part: str, tmp_path: 
 
 
 def test_a_source_without_data_is_no_hang_and_an_ended_one_neither(tmp_path: Path, manager: ServiceManager) -> None:
-    slow = {"kind": "replay", "path": "stream.npz", "rate_hz": 0.01, "loop": False}
-    ended = {"kind": "replay", "path": "stream.npz", "rate_hz": 100_000.0, "loop": False}
+    slow: Source = {"kind": "replay", "path": "stream.npz", "rate_hz": 0.01, "loop": False}
+    ended: Source = {"kind": "replay", "path": "stream.npz", "rate_hz": 100_000.0, "loop": False}
     bridge = provisioned(tmp_path)
     for name, source in (("slow", slow), ("ended", ended)):
         settings = gateway_folder(bridge, tmp_path / name, free_port(), source=source)
