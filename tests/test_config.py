@@ -122,8 +122,8 @@ def test_an_absent_file_says_how_to_name_it(tmp_path: Path) -> None:
         load_settings(tmp_path / "agent.toml")
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"#" * 2_000_000])
-def test_a_file_that_is_no_text_or_far_too_large_is_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"#" * 2_000_000, b"x = " + b"[" * 3000])
+def test_a_file_that_is_no_text_far_too_large_or_far_too_deep_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "agent.toml").write_bytes(content)
     with pytest.raises(ConfigError, match=r"agent\.toml"):
         load_settings(tmp_path / "agent.toml")

@@ -82,7 +82,7 @@ def read_toml(path: Path, *, path_keys: Collection[str], absent_hint: str) -> di
         raise ConfigError(f"settings file {path} does not exist", absent_hint) from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"settings file {path} cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:  # the parser calls itself for each bracket
         raise ConfigError(f"settings file {path} is not TOML: {error}") from None
     folder = path.resolve().parent
     for table in raw.values():

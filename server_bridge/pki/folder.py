@@ -62,6 +62,6 @@ def name_credentials(settings_file: Path) -> bool:
 def _broker(path: Path, text: str) -> Mapping[str, object]:
     try:
         broker = tomllib.loads(text).get("broker", {})
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
     return broker if isinstance(broker, dict) else {}

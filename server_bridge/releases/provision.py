@@ -225,7 +225,7 @@ _SOURCE_HELP = b"""
 def _broker_section(directory: Path) -> dict[str, object]:
     try:
         settings = tomllib.loads(read_file(directory / BRIDGE_SETTINGS, cap_bytes=ROOT_CAP_BYTES).decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{directory / BRIDGE_SETTINGS} is not TOML: {error}") from None
     broker = settings.get("broker", {})
     return {key: broker[key] for key in ("host", "port", "keepalive_s") if key in broker}

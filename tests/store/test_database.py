@@ -30,6 +30,20 @@ def test_reopening_keeps_what_was_written(tmp_path: Path) -> None:
     second.close()
 
 
+def test_a_store_of_the_first_schema_is_brought_up_with_its_rows(tmp_path: Path) -> None:
+    first = Store(store_url(tmp_path), tmp_path / "blobs")
+    first.gateways.register("gw-1", 42, 1.0)
+    with first.database.write() as connection:
+        for column in ("ignored_s", "ignored_why"):
+            connection.execute(sa.text(f"ALTER TABLE gateways DROP COLUMN {column}"))
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
+    first.close()
+    second = Store(store_url(tmp_path), tmp_path / "blobs")
+    assert [(row.id, row.ignored_s) for row in second.gateways.registered()] == [("gw-1", None)]
+    assert second.gateways.ignore("gw-1", "why", 2.0)
+    second.close()
+
+
 def test_a_store_of_a_newer_version_is_refused_by_name(tmp_path: Path) -> None:
     database = Database(store_url(tmp_path))
     with database.write() as connection:

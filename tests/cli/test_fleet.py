@@ -1,0 +1,55 @@
+"""``server-bridge gateway ignore`` and ``readmit``, as typed, and what ``fleet`` and ``log`` then show."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from edge_agent.errors import ConfigError
+from server_bridge.cli.fleet import app
+from server_bridge.releases.provision import init_fleet
+from server_bridge.store.store import Store, store_url
+from tests.training.tiny_bundle import tiny_bundle
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> str:
+    init_fleet(tmp_path / "bridge", tiny_bundle(tmp_path / "bundle").path, "plant")
+    path = str(tmp_path / "bridge" / "bridge.toml")
+    _typed("gateway", "provision", "gw1", "gw2", "-o", str(tmp_path / "gateways"), "-c", path)
+    return path
+
+
+def _typed(*words: str) -> str:
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(words), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_gateway_is_ignored_and_readmitted_on_record(settings: str) -> None:
+    assert "gw1 is ignored" in _typed("gateway", "ignore", "gw1", "--why", "stolen", "-c", settings)
+    assert "already" in _typed("gateway", "ignore", "gw1", "-c", settings)
+    views = {view["id"]: view for view in json.loads(_typed("fleet", "--json", "-c", settings))}
+    assert (views["gw1"]["ignored"], views["gw2"]["ignored"]) == ("stolen", None)
+    assert "ignored" in _typed("fleet", "-c", settings)
+    assert "listened to again" in _typed("gateway", "readmit", "gw1", "-c", settings)
+    assert "was not ignored" in _typed("gateway", "readmit", "gw1", "-c", settings)
+    log = [(each["kind"], each["reason"]) for each in json.loads(_typed("log", "--json", "-c", settings))]
+    assert log == [("gateway", "ignored"), ("gateway", "readmitted")]
+
+
+def test_drops_are_shown_by_gateway_and_reason(settings: str) -> None:
+    data_dir = Path(settings).parent
+    store = Store(store_url(data_dir), data_dir / "blobs")
+    store.drops.add({("gw1", "quota"): 7, ("gw1", "topic"): 2})
+    store.close()
+    (first, second) = json.loads(_typed("fleet", "--json", "-c", settings))
+    assert (first["dropped"], first["drops"]) == (9, {"quota": 7, "topic": 2})
+    assert (second["dropped"], second["drops"]) == (0, {})
+
+
+def test_an_id_that_is_not_registered_is_an_operators_error(settings: str) -> None:
+    for command in ("ignore", "readmit"):
+        with pytest.raises(ConfigError, match="gw9"):
+            CliRunner().invoke(app, ["gateway", command, "gw9", "-c", settings], catch_exceptions=False)
