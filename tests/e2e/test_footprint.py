@@ -5,11 +5,11 @@ import os
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from server_bridge.demo.broker import free_port
 from server_bridge.store.store import Store
 from tests.broker import Mosquitto
 from tests.e2e.fleet import ToyFleet
@@ -49,20 +49,28 @@ def test_a_running_agent_is_light(tmp_path: Path, mosquitto: Mosquitto, monkeypa
 
 
 @pytest.mark.slow
-def test_the_gateways_lock_alone_is_enough_to_run_the_agent(tmp_path: Path) -> None:
+def test_the_gateways_lock_and_the_wheel_alone_are_enough_to_run_the_agent(
+    tmp_path: Path, mosquitto: Mosquitto
+) -> None:
+    build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path / "dist"), str(ROOT)]
+    _run([sys.executable, "-m", "pip", "--disable-pip-version-check", *build])
+    (wheel,) = (tmp_path / "dist").glob("clma_edge-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.split("/")[0] for name in archive.namelist()}
+    assert tops == {"edge_agent", "server_bridge", f"{wheel.name.split('-py3')[0]}.dist-info"}
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    locks = ROOT / "deploy" / "locks"
-    _run([*pip, "--require-hashes", "-r", str(locks / "gateway.txt")])
-    _run([*pip, "--require-hashes", "-r", str(locks / "build.txt")])
-    _run([*pip, "--no-deps", "--no-build-isolation", str(ROOT)])
+    _run([*pip, "--require-hashes", "-r", str(ROOT / "deploy" / "locks" / "gateway.txt")])
+    _run([*pip, "--no-deps", str(wheel)])
     program = tmp_path / "venv" / "bin" / "edge-agent"
     assert _run([str(program), "version"]).strip() == "0.1.0"
     names = sorted(HEAVY - {"rich"})
     look = f"import importlib.util as u; print([name for name in {names} if u.find_spec(name)])"
     assert _run([str(python), "-c", look]).strip() == "[]"
-    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", free_port())
+    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", mosquitto.port)
+    checked = _run([str(program), "check", "-c", str(settings)])
+    assert checked.count("ok  ") == len(checked.splitlines())
     with RunningAgent(settings, [str(program)]) as agent:
         agent.wait("service and a flag", lambda: agent.logged("drift_flagged"))
         assert agent.stop()[0] == 0
