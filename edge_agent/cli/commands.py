@@ -42,12 +42,17 @@ SettingsOption = Annotated[Path, typer.Option("--config", "-c", help="The settin
 def run(config: SettingsOption = Path("agent.toml")) -> None:
     """Serve, monitor, fine-tune and update until SIGTERM."""
     from edge_agent.runtime.agent import Agent
+    from edge_agent.runtime.serving_alone import serve_alone
 
     settings = _settings(config)
     configure_logs(settings.log.level)
     faulthandler.enable()  # a watchdog's SIGABRT writes every thread's stack to the log
-    died = Agent(settings).run()
-    raise typer.Exit(Exit.PART_DIED if died else Exit.OK)
+    try:
+        agent = Agent(settings)
+    except StorageError as error:
+        # ended with the exit code of storage once the disk is there again: the service starts the whole agent
+        raise typer.Exit(Exit.STORAGE if serve_alone(settings, error) else Exit.OK) from None
+    raise typer.Exit(Exit.PART_DIED if agent.run() else Exit.OK)
 
 
 @app.command()

@@ -24,10 +24,15 @@ class DatabaseCorrupt(StorageError):
 
 
 class Database:
-    """An open database; made by :func:`open_database` and :func:`open_read_only`."""
+    """An open database; made by :func:`open_database` and :func:`open_read_only`.
+
+    Attributes:
+        damage: what SQLite found wrong with the file since it was opened; reading it again will not help.
+    """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, *, read_only: bool) -> None:
         self.path = path
+        self.damage: str | None = None
         self._connection = connection
         self._begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
         self._lock = threading.RLock()
@@ -160,6 +165,8 @@ class Database:
             yield
         except (sqlite3.Error, sqlite3.Warning, OverflowError) as error:
             kind = DatabaseCorrupt if _is_corruption(error) else StorageError
+            if kind is DatabaseCorrupt:
+                self.damage = str(error)
             raise kind(f"{self.path}: {error}", _hint(error)) from error
 
 

@@ -11,6 +11,8 @@ never touched, and is the last resort.
 from dataclasses import dataclass
 from pathlib import Path
 
+import structlog
+
 from edge_agent.errors import DataError, RejectedUpdate, StorageError, WireError
 from edge_agent.link.durable import (
     DISK,
@@ -34,6 +36,8 @@ WEIGHTS_BUDGET = 4
 BUNDLES_BUDGET = 2
 FIRST_VERSION = 1
 _POINTER_CAP_BYTES = 64 * 1024
+
+_log = structlog.get_logger(__name__)
 
 
 class Pointer(Message):
@@ -83,7 +87,7 @@ class WeightsStore:
         provisioned: the bundle that the gateway came with.
 
     Raises:
-        StorageError: the directory cannot be made or swept.
+        StorageError: the directory cannot be made.
     """
 
     def __init__(self, directory: Path, provisioned: Bundle, *, files: FileOperations = DISK) -> None:
@@ -95,7 +99,7 @@ class WeightsStore:
         self._weights = directory / "weights"
         for folder in (directory, self._bundles, self._weights):
             make_directory(folder, files=files)
-            sweep_temporaries(folder)
+            _sweep(folder)
 
     @property
     def provisioned_slot(self) -> Slot:
@@ -231,6 +235,14 @@ class WeightsStore:
         if bundle.manifest.files[WEIGHTS] == digest:
             return bundle.read(WEIGHTS)
         return read_file(self._weights_path(digest))
+
+
+def _sweep(folder: Path) -> None:
+    """What cannot be removed costs space, not service."""
+    try:
+        sweep_temporaries(folder)
+    except StorageError as error:
+        _log.warning("not-swept", problem=error.problem, hint=error.hint)
 
 
 def _beyond(folder: Path, named: set[str], budget: int) -> list[Path]:

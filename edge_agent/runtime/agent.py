@@ -40,7 +40,7 @@ from edge_agent.runtime.parts import first_pass_of_this_start, make_sink, make_s
 from edge_agent.runtime.pipeline import Pipeline
 from edge_agent.runtime.recorder import Recorder
 from edge_agent.runtime.report import Reading, Reporter, peak_rss_bytes
-from edge_agent.runtime.storage import open_or_set_aside
+from edge_agent.runtime.storage import open_or_set_aside, set_aside
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.samples.holdout import HoldoutCounts
 from edge_agent.samples.store import SampleStore
@@ -142,8 +142,7 @@ class Agent:
         for part in (*reversed(parts.values()), self._sink):
             part.stop(max(0.1, min(STOP_S, deadline_s - time.monotonic())))
         self._supervisor.stop()
-        self._database.close()
-        self._samples_db.close()
+        self._close_databases()
         self._lock.release()
         _log.info("agent_stopped", died=died)
         return died
@@ -155,9 +154,27 @@ class Agent:
                 _log.error("part_died", part=dead)
                 self._report_error(dead, "the part died", "the agent ends; its service restarts it; see its log")
                 return True
+            damaged = self._damaged()
+            if damaged is not None:
+                _log.error("database_damaged", database=damaged, hint="set aside; the service starts the agent anew")
+                return True
             self._watchdog.look()
             self._speak(lambda: self._repetition.tick(time.monotonic()))
         return False
+
+    def _close_databases(self) -> None:
+        """One that was found damaged while in use is set aside here: the next start might not see the damage."""
+        for database in (self._database, self._samples_db):
+            try:
+                database.close()
+                if database.damage is not None:
+                    set_aside(database.path, database.damage)
+            except StorageError as error:
+                _log.error("database_not_closed", path=str(database.path), problem=str(error))
+
+    def _damaged(self) -> str | None:
+        found = [one.path.name for one in (self._database, self._samples_db) if one.damage is not None]
+        return found[0] if found else None
 
     def _parts(self) -> dict[str, Part]:
         """In the order of their start; stopped the other way round."""

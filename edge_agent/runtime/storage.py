@@ -24,10 +24,22 @@ def open_or_set_aside(path: Path, *, synchronous: Synchronous) -> tuple[Database
     Raises:
         StorageError: it cannot be opened, or not even a new one can be made.
     """
+    was_there = path.exists()
     try:
-        return open_database(path, synchronous=synchronous), None
+        database = open_database(path, synchronous=synchronous)
+        return database, _emptiness(database) if was_there else None
     except DatabaseCorrupt as error:
         problem = str(error)
+    set_aside(path, problem)
+    return open_database(path, synchronous=synchronous), problem
+
+
+def set_aside(path: Path, problem: str) -> None:
+    """Rename a corrupt database, closed by its user, to ``<name>.corrupt-<time>``.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
     stamp = int(time.time())
     for suffix in ("-shm", "-wal", ""):
         file = path.with_name(path.name + suffix)
@@ -35,4 +47,11 @@ def open_or_set_aside(path: Path, *, synchronous: Synchronous) -> tuple[Database
             with storage_errors("set aside", file):
                 os.replace(file, path.with_name(f"{path.name}.corrupt-{stamp}{suffix}"))
     _log.error("database_set_aside", path=str(path), problem=problem)
-    return open_database(path, synchronous=synchronous), problem
+
+
+def _emptiness(database: Database) -> str | None:
+    """What a power cut may leave of a database: a file without anything in it, which SQLite finds sound."""
+    if database.query("SELECT count(*) FROM sqlite_schema") != [(0,)]:
+        return None
+    _log.error("database_empty", path=str(database.path))
+    return f"{database.path} was there and empty: what it held is lost"

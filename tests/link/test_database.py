@@ -1,12 +1,13 @@
 import sqlite3
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from edge_agent.errors import StorageError
-from edge_agent.link.database import Database, open_database, open_read_only
+from edge_agent.link.database import Database, DatabaseCorrupt, open_database, open_read_only
 
 TABLE = ("CREATE TABLE thing (id INTEGER PRIMARY KEY, data BLOB)",)
 
@@ -232,3 +233,19 @@ def test_a_closed_database_refuses(opener: Opener, tmp_path: Path) -> None:
     database.close()
     with pytest.raises(StorageError), database.transaction():
         pass
+
+
+def test_damage_seen_in_use_is_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with closing(open_database(path)) as db, db.transaction():
+        db.execute("CREATE TABLE kept (value TEXT)")
+        db.execute_many("INSERT INTO kept VALUES (?)", [("x" * 500,) for _ in range(500)])
+    with closing(open_read_only(path)) as db:
+        assert db.damage is None
+        size = path.stat().st_size
+        with path.open("r+b") as file:
+            file.seek(8192)
+            file.write(b"\xff" * (size - 8192))
+        with pytest.raises(DatabaseCorrupt):
+            db.query("SELECT value FROM kept")
+        assert db.damage is not None

@@ -95,3 +95,16 @@ def test_a_folder_in_its_place_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="unable to open"):
         open_or_set_aside(tmp_path / "agent.db", synchronous="FULL")
     assert aside(tmp_path / "agent.db") == []
+
+
+def test_one_that_lost_all_it_held_is_named(tmp_path: Path) -> None:
+    path = filled(tmp_path / "agent.db")
+    path.write_bytes(b"")
+    db, damage = open_or_set_aside(path, synchronous="FULL")
+    with closing(db), db.transaction():
+        db.execute("CREATE TABLE kept (value TEXT)")
+    assert damage is not None
+    assert "empty" in damage
+    again, damage = open_or_set_aside(path, synchronous="FULL")
+    again.close()
+    assert damage is None

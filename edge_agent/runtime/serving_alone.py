@@ -1,0 +1,114 @@
+"""Serving and nothing else, while the disk under the data folder cannot be used.
+
+A gateway that starts on a full or read-only disk has no records, reports, rounds or updates to
+offer; its model it has, and it serves it.
+"""
+
+import os
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from edge_agent.config import AgentSettings
+from edge_agent.errors import StorageError
+from edge_agent.link.durable import remove_file, write_file
+from edge_agent.link.service import ServiceNotifier, Watchdog
+from edge_agent.model.bundle import WEIGHTS, Bundle, load_bundle
+from edge_agent.ota.slot import Slot
+from edge_agent.ota.startup import confirm_start, startup
+from edge_agent.ota.weights_store import FIRST_VERSION, Loaded, WeightsStore
+from edge_agent.runtime.parts import make_sink, make_source
+from edge_agent.runtime.pipeline import Pipeline
+from edge_agent.serving.server import ModelServer
+from edge_agent.wire.release import ROOT_COHORT
+
+LOOK_S = 0.5
+PROBE_EVERY_S = 10.0
+PROBE_BYTES = 1024 * 1024
+STOP_S = 1.5
+_PROBE = "space.probe"
+_log = structlog.get_logger(__name__)
+
+
+def serve_alone(settings: AgentSettings, problem: StorageError, *, probe_every_s: float = PROBE_EVERY_S) -> bool:
+    """Serve until SIGTERM, or until the data folder can be written.
+
+    Returns:
+        Whether the folder can be used: the whole agent should be started.
+
+    Raises:
+        DataError: not even the provisioned bundle can be read.
+        ConfigError: the source or the sink cannot be made.
+    """
+    loaded = _model(settings)
+    slot = loaded.slot
+    server = ModelServer(loaded.bundle, loaded.weights, slot.weights, slot.version, slot.cohort)
+    source = make_source(settings.source, loaded.bundle.manifest, settings.gateway.id, first_pass=0)
+    sink = make_sink(settings)
+    pipeline = Pipeline(source, server, sink)
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    sink.start()
+    pipeline.start()
+    _log.error("serving_alone", problem=problem.problem, hint=problem.hint, weights=slot.weights)
+    service = ServiceNotifier.from_environment(os.environ)
+    watchdog = Watchdog(service, {"pipeline": pipeline.pulse})
+    service.ready("serving alone: the data folder cannot be used")
+    try:
+        return _until_usable(settings.gateway.data_dir, pipeline, watchdog, stopping, probe_every_s)
+    finally:
+        service.stopping()
+        pipeline.stop(STOP_S)
+        sink.stop(STOP_S)
+        _log.info("served_alone", samples=pipeline.served_samples)
+
+
+def is_usable(data_dir: Path) -> bool:
+    """Whether the folder takes a file of a megabyte."""
+    probe = data_dir / _PROBE
+    try:
+        write_file(probe, bytes(PROBE_BYTES))
+        remove_file(probe)
+    except StorageError:
+        with suppress(StorageError):
+            remove_file(probe)
+        return False
+    return True
+
+
+def _until_usable(
+    data_dir: Path, pipeline: Pipeline, watchdog: Watchdog, stopping: threading.Event, probe_every_s: float
+) -> bool:
+    looks = 0
+    while not stopping.wait(LOOK_S) and pipeline.alive:
+        watchdog.look()
+        looks += 1
+        if looks * LOOK_S >= probe_every_s:
+            looks = 0
+            if is_usable(data_dir):
+                return True
+    return not stopping.is_set()
+
+
+def _model(settings: AgentSettings) -> Loaded:
+    """What the pointer names, if that can be read; else what the gateway came with."""
+    provisioned = load_bundle(settings.gateway.bundle)
+    try:
+        store = WeightsStore(settings.gateway.data_dir / "models", provisioned)
+    except StorageError as error:
+        _log.error("weights_store_unusable", problem=error.problem)
+        return _last_resort(provisioned)
+    loaded = startup(store).loaded
+    with suppress(StorageError):  # what cannot be written was not counted either
+        confirm_start(store)
+    return loaded
+
+
+def _last_resort(provisioned: Bundle) -> Loaded:
+    digest = provisioned.manifest.files[WEIGHTS]
+    slot = Slot(bundle=provisioned.digest, weights=digest, cohort=ROOT_COHORT, version=FIRST_VERSION)
+    return Loaded(slot, provisioned, provisioned.initial_weights())
