@@ -113,6 +113,11 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
         typer.echo(json.dumps([asdict(view) for view in views], indent=2))
     else:
         Console().print(_fleet_table(views, time.time()))
+        for view in views:
+            if view.drops:
+                typer.echo(f"{view.id}: dropped {_reasons(view.drops)}")
+            if view.ignored:
+                typer.echo(f"{view.id}: ignored: {view.ignored} (`server-bridge gateway readmit {view.id}` ends it)")
 
 
 @app.command()
@@ -164,7 +169,7 @@ def _fleet_table(views: list[GatewayView], now_s: float) -> Table:
             "-" if view.flag_s is None else f"{view.flag}, {_age(now_s - view.flag_s)} ago",
             "-" if view.trainable_samples is None else str(view.trainable_samples),
             "-" if view.lag is None else str(view.lag),
-            str(view.dropped) if not view.drops else f"{view.dropped} ({_reasons(view.drops)})",
+            str(view.dropped),
         )
     return table
 

@@ -32,7 +32,7 @@ def test_a_gateway_is_ignored_and_readmitted_on_record(settings: str) -> None:
     assert "already" in _typed("gateway", "ignore", "gw1", "-c", settings)
     views = {view["id"]: view for view in json.loads(_typed("fleet", "--json", "-c", settings))}
     assert (views["gw1"]["ignored"], views["gw2"]["ignored"]) == ("stolen", None)
-    assert "ignored" in _typed("fleet", "-c", settings)
+    assert "gw1: ignored: stolen" in _typed("fleet", "-c", settings)
     assert "listened to again" in _typed("gateway", "readmit", "gw1", "-c", settings)
     assert "was not ignored" in _typed("gateway", "readmit", "gw1", "-c", settings)
     log = [(each["kind"], each["reason"]) for each in json.loads(_typed("log", "--json", "-c", settings))]
@@ -47,6 +47,7 @@ def test_drops_are_shown_by_gateway_and_reason(settings: str) -> None:
     (first, second) = json.loads(_typed("fleet", "--json", "-c", settings))
     assert (first["dropped"], first["drops"]) == (9, {"quota": 7, "topic": 2})
     assert (second["dropped"], second["drops"]) == (0, {})
+    assert "gw1: dropped quota 7, topic 2" in _typed("fleet", "-c", settings)
 
 
 def test_an_id_that_is_not_registered_is_an_operators_error(settings: str) -> None:
