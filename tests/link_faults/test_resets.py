@@ -1,0 +1,33 @@
+"""A link that resets its connections is a bad link, not a second client with our id."""
+
+import queue
+
+from edge_agent.link.events import Connected, Disconnected, SessionEvent
+from edge_agent.link.network import EVICTIONS_TELL
+from edge_agent.link.session import MqttSession
+from edge_agent.link.settings import Backoff, BrokerSettings
+from tests.broker import Mosquitto
+from tests.link_faults.proxy import LinkFault, LinkProxy
+
+
+def test_resets_in_a_row_are_not_taken_for_a_double(mosquitto: Mosquitto) -> None:
+    inbox: queue.Queue[SessionEvent] = queue.Queue(100)
+    with LinkProxy(mosquitto.port, LinkFault()) as link:
+        session = MqttSession(
+            BrokerSettings("127.0.0.1", link.port),
+            "gw1",
+            clean_start=True,
+            session_expiry_s=0,
+            inbox=inbox,
+            backoff=Backoff(first_s=0.05, cap_s=0.2),
+        )
+        session.start()
+        try:
+            for _ in range(EVICTIONS_TELL + 2):
+                assert isinstance(inbox.get(timeout=10.0), Connected)
+                link.cut()
+                lost = inbox.get(timeout=10.0)
+                assert isinstance(lost, Disconnected)
+                assert not lost.taken_over
+        finally:
+            session.stop(1.0)
