@@ -179,3 +179,13 @@ def test_a_wrong_variable_is_an_operators_error(
     monkeypatch.setenv(name, value)
     error = str(refusal(tmp_path, LEAST))
     assert all(part in error for part in named), error
+
+
+def test_credentials_are_a_folder_beside_the_file_or_nothing_else(tmp_path: Path) -> None:
+    tls = load(tmp_path, PLANT + '[broker]\ncredentials = "tls"\n').broker.settings().tls
+    assert tls is not None
+    assert tls.ca == tmp_path / "tls" / "ca.crt"
+    assert tls.own_files("gw1.up") == (tmp_path / "tls" / "gw1.up.crt", tmp_path / "tls" / "gw1.up.key")
+    both = PLANT + '[broker]\ncredentials = "tls"\nca = "a"\ncertificate = "c"\nkey = "k"\n'
+    with pytest.raises(ConfigError, match="not both"):
+        load(tmp_path, both)
