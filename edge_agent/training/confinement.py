@@ -4,11 +4,15 @@ import ctypes
 import os
 import resource
 import signal
+from contextlib import suppress
+from pathlib import Path
 
 from edge_agent.errors import ConfigError
 from edge_agent.training.job import WorkerLimits
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_OOM_SCORE = Path("/proc/self/oom_score_adj")
+_FIRST_TO_GO = "1000"  # OOM_SCORE_ADJ_MAX of linux/oom.h
 
 
 def die_with_parent(parent_pid: int) -> None:
@@ -28,8 +32,10 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def confine(limits: WorkerLimits) -> None:
-    """Lower this process's priority and cap its address space, for good."""
+    """Lower this process's priority and cap its address space, for good; short of memory, it goes before the agent."""
     os.nice(limits.nice)
+    with suppress(OSError):  # where /proc is not ours to write the kernel chooses by size
+        _OOM_SCORE.write_text(_FIRST_TO_GO, encoding="ascii")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     cap = limits.address_space_bytes if hard == resource.RLIM_INFINITY else min(limits.address_space_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (cap, cap))

@@ -51,14 +51,15 @@ def test_the_worker_imports_little_and_starts_quickly() -> None:
     assert min(cpu_s for _, cpu_s in runs) < 0.8  # 0.22 s measured; the same machine may be twice as slow
 
 
-def test_the_worker_is_niced_and_leaves_no_core_file() -> None:
+def test_the_worker_is_niced_leaves_no_core_file_and_is_the_first_to_go_when_memory_is_short() -> None:
     program = (
         "import os, resource\n"
         "from edge_agent.training.confinement import confine\n"
         "from edge_agent.training.job import WorkerLimits\n"
         "confine(WorkerLimits(nice=7, address_space_bytes=1 << 30))\n"
-        "print(os.nice(0), resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CORE)[0])"
+        "print(os.nice(0), resource.getrlimit(resource.RLIMIT_AS)[0], resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+        "print(open('/proc/self/oom_score_adj').read())"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     own = os.nice(0)
-    assert done.stdout.split() == [str(min(own + 7, 19)), str(1 << 30), "0"]
+    assert done.stdout.split() == [str(min(own + 7, 19)), str(1 << 30), "0", "1000"]
