@@ -20,3 +20,4 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_part_killed_alone_and_together(tmp_path: Path, bundle: Path, seed: int) -> None:
     episode = live(tmp_path, bundle, (*ALONE, TOGETHER[seed % len(TOGETHER)]), seed)
     assert episode.problems == ()
+    assert [kill.kind for kill in episode.kills if not kill.hit] == []

@@ -34,6 +34,9 @@ def live(directory: Path, bundle: Path, kinds: Sequence[str], seed: int) -> Epis
     rng = Random(seed)
     order = list(kinds)
     rng.shuffle(order)
+    order.sort(key=lambda kind: kind != "worker")  # later there may be no training left to kill
+    if len(order) > 1 and seed % 2:
+        order[0], order[1] = order[1], order[0]
     victims = Victims(directory, rng, bundle)
     problems: list[str] = []
     try:

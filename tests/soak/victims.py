@@ -18,7 +18,7 @@ ALONE = ("agent", "worker", "bridge", "broker")
 TOGETHER = ("agent+bridge", "bridge+broker", "agent+bridge+broker")
 KINDS = (*ALONE, *TOGETHER)
 ROUNDS = 4
-WORKER_WAIT_S = 4.0
+WORKER_WAIT_S = 45.0
 LONGEST_ABSENCE_S = 1.5
 _WORKER = b"edge_agent.training.worker"
 
@@ -109,7 +109,7 @@ class Victims:
                 with suppress(ProcessLookupError):
                     kill(self.rng.choice(workers), signal.SIGKILL)
                     return True
-            time.sleep(0.02)
+            time.sleep(0.05)
         return False
 
     def _workers(self) -> list[int]:
@@ -118,10 +118,12 @@ class Victims:
 
 
 def _children(pid: int) -> list[int]:
+    """Processes whose parent it is; not every kernel has the file that lists them."""
     found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            found += [int(word) for word in path.read_text().split()]
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, ValueError, IndexError):
+            if int(path.read_text().rpartition(")")[2].split()[1]) == pid:
+                found.append(int(path.parent.name))
     return found
 
 
