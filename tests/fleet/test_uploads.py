@@ -153,6 +153,27 @@ def test_the_budget_is_shared_and_a_silent_gateway_gives_way() -> None:
     assert uploads.in_flight_bytes == 0
 
 
+def test_where_chunks_usually_take_long_silence_is_borne_longer() -> None:
+    clock = Clock()
+    grants: list[ChunkGrant] = []
+    uploads = Uploads(lambda _, grant: grants.append(grant), clock)
+    action = train()
+    command = Command(
+        fleet="line1", gateway="gw1", boot_id="b", command_id="c1", sequence=1, duration_s=1.0, action=action
+    )
+    uploads.begin("gw1", "c1", manifest(action, DATA), answer(command, manifest(action, DATA)))
+    for index in range(GRANT_MAX_CHUNKS):
+        clock.now_s += 20.0
+        uploads.chunk("gw1", sha256_hex(DATA), index, chunk("gw1", DATA, index).payload)
+    assert len(grants) == 2
+    clock.now_s += REGRANT_FIRST_S + 1.0
+    uploads.tick()
+    assert len(grants) == 2
+    clock.now_s += 2 * 20.0
+    uploads.tick()
+    assert len(grants) == 3
+
+
 def test_what_a_stop_cut_off_is_had_after_the_restart(tmp_path: Path) -> None:
     before = Pull(tmp_path)
     command = before.start()
