@@ -159,6 +159,11 @@ def fitted_model(folder: Path, out: Path) -> None:
     onnx.save(model, out)
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Every file below a folder."""
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
 def wait_for(status: Path, machines: Children) -> dict[str, object]:
     """Until the gateway is connected and its monitor has flagged the plant's drift."""
     until_s = time.monotonic() + WAIT_S
@@ -195,9 +200,11 @@ def test_a_reader_gets_from_two_bare_machines_to_a_served_monitored_gateway(
                 here, other = (central, gateway) if step.machine == "central" else (gateway, central)
                 here.run(step.lines, other)
                 if step.name == "check and start.":
+                    settings = contents(gateway.folder / "etc/edge-agent")
                     plant.drifts()
                     status = wait_for(gateway.folder / "var/lib/edge-agent/status.json", children)
         statuses = children.stop(10.0)
+    assert contents(gateway.folder / "etc/edge-agent") == settings  # the unit makes it read-only
     served, decisions = status["served_samples"], central.said[-1]
     assert isinstance(served, int)
     assert served > 0
