@@ -59,13 +59,14 @@ def _check_nothing_lost(fleet: ToyFleet) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(480)
 def test_the_loop_closes_over_a_modem(tmp_path: Path, mosquitto: Mosquitto) -> None:
     """9.6 kbit/s, 600 ms each way and 5 % of the packets lost, all at once."""
     fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
     with _linked(fleet, MODEM):
         try:
             fleet.start()
-            fleet.wait("the loop to close", _closed, timeout_s=240)
+            fleet.wait("the loop to close", _closed, timeout_s=420)
             _check_nothing_lost(fleet)
         finally:
             statuses = fleet.stop()
