@@ -121,11 +121,10 @@ class Arm:
         look = self._observer.look()
         traffic = self._witness.traffic
         wall_s = self.seconds(time.time())
-        self._witness.stop(STOP_TIMEOUT_S)
         for name, status in self.children.stop(STOP_TIMEOUT_S).items():
             if status != 0:
                 self.progress.note(f"{self.title}: {name} ended with status {status} on SIGTERM")
-        self._observer.store.close()
+        self.close()
         return ArmFacts(
             strategy=self.strategy,
             gateways=tuple(
@@ -142,6 +141,11 @@ class Arm:
             bytes_up=traffic.up,
             bytes_down_published=traffic.down_published,
         )
+
+    def close(self) -> None:
+        """Stop listening and let go of the store; may be called twice."""
+        self._witness.stop(STOP_TIMEOUT_S)
+        self._observer.store.close()
 
     def _start_bridge(self, limit_s: float) -> None:
         self.progress.phase(self.title, "bridge starts and publishes release 1")

@@ -87,4 +87,6 @@ def _open_arm(
     children = stack.enter_context(Children(directory / "logs"))
     longest_pass_s = max(stream.pass_s for stream in groundwork.streams.values())
     limits = Limits.for_fleet(settings.gateways, longest_pass_s)
-    return Arm(title, strategy, folder, groundwork, broker, children, progress, limits)
+    arm = Arm(title, strategy, folder, groundwork, broker, children, progress, limits)
+    stack.callback(arm.close)
+    return arm

@@ -27,14 +27,8 @@ class Witness:
     def __init__(self, settings: BrokerSettings, fleet: str) -> None:
         self._topics = FleetTopics(fleet)
         self._events: queue.Queue[SessionEvent] = queue.Queue(INBOX_EVENTS)
-        self._session = MqttSession(
-            settings,
-            "demo-witness",
-            clean_start=True,
-            session_expiry_s=0,
-            subscriptions=[Subscription(f"{self._topics.root}/#")],
-            inbox=self._events,
-        )
+        self._settings = settings
+        self._session: MqttSession | None = None
         self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -44,19 +38,28 @@ class Witness:
 
     def start(self) -> None:
         """Begin to listen."""
+        self._session = MqttSession(
+            self._settings,
+            "demo-witness",
+            clean_start=True,
+            session_expiry_s=0,
+            subscriptions=[Subscription(f"{self._topics.root}/#")],
+            inbox=self._events,
+        )
         self._session.start()
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Stop listening."""
+        """Stop listening; nothing to do if it never began or has ended."""
         self._stopping.set()
-        self._session.stop(timeout_s)
-        self._thread.join(timeout_s)
+        if self._session is not None:
+            self._session.stop(timeout_s)
+            self._thread.join(timeout_s)
 
     @property
     def connected(self) -> bool:
         """Whether it listens already."""
-        return self._session.connected
+        return self._session is not None and self._session.connected
 
     @property
     def traffic(self) -> Traffic:
