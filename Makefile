@@ -12,7 +12,7 @@ FUZZ_SECONDS ?= 60
 SOAK_ARGS ?= --kills 300 --seed 0
 LOCKS := deploy/locks
 
-.PHONY: help setup setup-ci oracle mosquitto demo test check format lint types contracts docs demo-check fuzz soak bench clean
+.PHONY: help setup setup-ci oracle mosquitto demo test test-long check format lint types contracts docs demo-check fuzz soak soak-short bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -34,10 +34,13 @@ setup-ci: setup mosquitto oracle
 demo: setup mosquitto ## the main job: a drifting fleet repairs itself
 	$(BIN)/server-bridge demo --gateways $(GATEWAYS) --seed $(SEED) --report $(REPORT) $(DEMO_ARGS)
 
-test: setup mosquitto ## the tests
-	$(BIN)/python -m pytest
+test: setup mosquitto ## the tests, without the long ones
+	$(BIN)/python -m pytest -m "not long"
 
-check: setup mosquitto format lint types contracts docs test fuzz demo-check ## what CI runs
+test-long: setup mosquitto ## kills, bad links, floods, installations: half a minute or more each
+	$(BIN)/python -m pytest -m long
+
+check: setup mosquitto format lint types contracts docs test test-long fuzz soak-short demo-check ## what CI runs
 
 format: setup
 	$(BIN)/ruff format --check .
@@ -62,6 +65,9 @@ fuzz: setup ## hostile bytes on every topic and in every file, FUZZ_SECONDS long
 
 soak: setup mosquitto ## kill -9 of every part, three hundred times: SOAK_ARGS="--kills N --seed S"
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
+
+soak-short: setup mosquitto
+	$(BIN)/python -m tests.soak --kills 14 --seed $(SEED)
 
 bench: oracle ## benchmarks, side by side with their peers
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)

@@ -10,7 +10,7 @@ GATEWAYS = 20
 
 
 @pytest.mark.mosquitto
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_small_fleet_loses_no_flag_and_every_gateway_counts(tmp_path: Path) -> None:
     load = fleet_load.measure(GATEWAYS, tmp_path, widths=(16, 32, 4), processes=2, rounds=2, limit_s=120.0)
     assert load.failures == []

@@ -28,7 +28,7 @@ def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_from_authority_to_gateway(founded: Path) -> None:
     bridge, gateways = founded / "bridge", founded / "gateways"
     assert run("gateway", "provision", "gw0", "-o", gateways, "-c", bridge / "bridge.toml")[0] == 0

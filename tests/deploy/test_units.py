@@ -67,7 +67,7 @@ def test_systemd_rates_a_unit_well(name: str) -> None:
     assert float(found[1]) <= EXPOSURE_MOST, done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.systemd
 def test_the_loop_closes_under_the_units_own_filters(tmp_path: Path, mosquitto: Mosquitto) -> None:
     """Serving, signing, the training worker with its niceness and its caps, a release and its activation."""

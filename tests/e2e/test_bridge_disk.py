@@ -17,7 +17,7 @@ FULL_S = 12.0
 TOO_SMALL_BYTES = 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_flags_wait_for_a_bridge_whose_disk_is_full(tmp_path: Path, mosquitto: Mosquitto) -> None:
     with disk(tmp_path / "bridge") as under:
         fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)

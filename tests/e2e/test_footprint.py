@@ -48,7 +48,7 @@ def test_a_running_agent_is_light(tmp_path: Path, mosquitto: Mosquitto, monkeypa
     assert peak < PEAK_BYTES, f"{peak / 1e6:.1f} MB"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_gateways_lock_and_the_wheel_alone_are_enough_to_run_the_agent(
     tmp_path: Path, mosquitto: Mosquitto
 ) -> None:

@@ -14,7 +14,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return toy_bundle(tmp_path_factory.mktemp("made")).path
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.mosquitto
 @pytest.mark.parametrize("seed", range(5))
 def test_every_part_killed_alone_and_together(tmp_path: Path, bundle: Path, seed: int) -> None:

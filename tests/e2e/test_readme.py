@@ -176,7 +176,7 @@ def wait_for(status: Path, machines: Children) -> dict[str, object]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_reader_gets_from_two_bare_machines_to_a_served_monitored_gateway(
     tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch

@@ -79,7 +79,7 @@ def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("how", "first"), [("full", "after some service"), ("read-only", "never started before")], ids=["full", "read-only"]
 )
@@ -111,7 +111,7 @@ def test_an_agent_that_starts_on_a_disk_that_refuses_serves_alone(tmp_path: Path
             assert agent.stop()[0] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_damaged_databases_and_a_zeroed_pointer_cost_no_service(tmp_path: Path) -> None:
     settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", free_port())
     data = settings.with_name("data")

@@ -88,7 +88,7 @@ def attacker(mosquitto: Mosquitto) -> Iterator[Attacker]:
     made.session.stop(2.0)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_only_what_the_bridges_key_signed_for_this_start_of_this_gateway_is_obeyed(
     tmp_path: Path, mosquitto: Mosquitto, attacker: Attacker
 ) -> None:
@@ -142,7 +142,7 @@ def test_only_what_the_bridges_key_signed_for_this_start_of_this_gateway_is_obey
     assert {"unsigned", "misaddressed", "malformed", "retained"} <= kinds
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_command_retained_while_the_agent_was_away_is_not_obeyed_at_its_start(
     tmp_path: Path, mosquitto: Mosquitto, attacker: Attacker
 ) -> None:

@@ -30,7 +30,7 @@ STORE_MOST = 24 * 1024 * 1024
 LOG_MOST = 1024 * 1024
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_hostile_gateways_are_bounded_counted_named_and_the_others_adapt(tmp_path: Path, mosquitto: Mosquitto) -> None:
     drifts = {"gw1": Drift("permuted"), "gw2": Drift("permuted")}
     fleet = ToyFleet(tmp_path, mosquitto, drifts, rounds=1, extra=(*FLOODERS, *LIARS))

@@ -58,7 +58,7 @@ def _check_nothing_lost(fleet: ToyFleet) -> None:
         assert rounds == [1, 2]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(480)
 def test_the_loop_closes_over_a_modem(tmp_path: Path, mosquitto: Mosquitto) -> None:
     """9.6 kbit/s, 600 ms each way and 5 % of the packets lost, all at once."""
@@ -73,7 +73,7 @@ def test_the_loop_closes_over_a_modem(tmp_path: Path, mosquitto: Mosquitto) -> N
     assert set(statuses.values()) == {0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_loop_closes_over_a_link_cut_every_few_seconds(tmp_path: Path, mosquitto: Mosquitto) -> None:
     """And nobody takes the cuts for a double of the gateway."""
     fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
@@ -90,7 +90,7 @@ def test_the_loop_closes_over_a_link_cut_every_few_seconds(tmp_path: Path, mosqu
     assert set(statuses.values()) == {0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_half_open_link_is_noticed_and_left(tmp_path: Path, mosquitto: Mosquitto) -> None:
     fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
     with _linked(fleet, LinkFault()) as links:
@@ -110,7 +110,7 @@ def test_a_half_open_link_is_noticed_and_left(tmp_path: Path, mosquitto: Mosquit
     assert set(statuses.values()) == {0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_frozen_broker_delays_and_loses_nothing(tmp_path: Path, mosquitto: Mosquitto) -> None:
     fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
     try:

@@ -82,7 +82,7 @@ def _serves(fleet: ToyFleet, gateway: str) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_at_1970_the_floor_is_the_clock_and_the_loop_closes(tmp_path: Path, mosquitto: Mosquitto) -> None:
     fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
     try:
@@ -109,7 +109,7 @@ def test_at_1970_the_floor_is_the_clock_and_the_loop_closes(tmp_path: Path, mosq
     assert set(statuses.values()) == {0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_jump_to_2099_bars_activation_only_as_long_as_it_lasts(tmp_path: Path, mosquitto: Mosquitto) -> None:
     fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
     try:
@@ -131,7 +131,7 @@ def test_a_jump_to_2099_bars_activation_only_as_long_as_it_lasts(tmp_path: Path,
     assert set(statuses.values()) == {0}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_agent_born_in_2099_serves_and_is_cured_by_the_right_time(tmp_path: Path, mosquitto: Mosquitto) -> None:
     fleet = ToyFleet(tmp_path, mosquitto, {"gw1": Drift("none")})
     try:

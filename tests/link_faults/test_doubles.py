@@ -15,7 +15,7 @@ from tests.e2e.toy import Drift
 WATCHED_S = 30.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_agents_with_one_id_are_told_of_and_do_not_storm(tmp_path: Path, mosquitto: Mosquitto) -> None:
     fleet = ToyFleet(tmp_path, mosquitto, {"gw1": Drift("none")})
     folder = fleet.agent_settings("gw1").parent

@@ -47,7 +47,7 @@ def _closed(store: Store) -> bool:
     return done and states == {"gw1": "c1", "gw2": "c2", "gw3": "root"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.mosquitto
 def test_the_loop_closes_over_mutual_tls(fleet: ToyFleet) -> None:
     fleet.start()

@@ -13,7 +13,7 @@ from server_bridge.pki.certificates import issue, utc_now
 from tests.e2e.gateway import FLEET, RunningAgent, gateway_folder, provisioned
 from tests.security.broker import ProductionMosquitto
 
-pytestmark = [pytest.mark.mosquitto, pytest.mark.slow]
+pytestmark = [pytest.mark.mosquitto, pytest.mark.long]
 
 Settle = Callable[[int, float], Path]
 DAY_S = 86_400.0
