@@ -5,10 +5,8 @@ broker ── station (session, ingest, commands, uploads) ── store ── c
 """
 
 import fcntl
-import logging
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -18,7 +16,6 @@ import structlog
 
 from edge_agent.errors import ConfigError
 from edge_agent.link.durable import make_directory, read_file
-from edge_agent.link.log_limit import LogLimit
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.wire.messages import State
 from edge_agent.wire.topics import FleetTopics
@@ -229,20 +226,3 @@ def lock_folder(directory: Path) -> int:
         os.close(descriptor)
         raise ConfigError(f"another bridge runs in {directory}", "stop it first; a fleet has one bridge") from None
     return descriptor
-
-
-def configure_logs(level: str) -> None:
-    """JSON lines on standard error, from ``level`` on."""
-    structlog.configure(
-        processors=[
-            LogLimit(),
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )

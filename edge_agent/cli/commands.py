@@ -1,20 +1,17 @@
 """The command line's root: commands, log lines, exit codes."""
 
 import faulthandler
-import logging
 import sys
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, TextIO, cast
+from typing import Annotated
 
-import structlog
 import typer
 
 import edge_agent
-from edge_agent.cli.log_stream import LogStream
 from edge_agent.config import AgentSettings, load_settings
 from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
-from edge_agent.link.log_limit import LogLimit
+from edge_agent.link.log_lines import configure_logs
 
 
 class Exit(IntEnum):
@@ -103,23 +100,6 @@ def main() -> None:
     except EdgeError as error:
         _complain(error)
         sys.exit(Exit.UNEXPECTED)
-
-
-def configure_logs(level: str) -> None:
-    """JSON lines on standard error, from ``level`` on."""
-    structlog.configure(
-        processors=[
-            LogLimit(),
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, LogStream(sys.stderr))),
-        cache_logger_on_first_use=True,
-    )
 
 
 def _settings(path: Path) -> AgentSettings:

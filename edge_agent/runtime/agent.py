@@ -130,7 +130,6 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stopping.set())
         parts = self._parts()
-        self._sink.start()
         for part in parts.values():
             part.start()
         _log.info("agent_started", gateway=self._gateway, boot=self._boot_id, version=edge_agent.__version__)
@@ -139,7 +138,7 @@ class Agent:
         self._service.stopping()
         self._say_goodbye()
         deadline_s = time.monotonic() + STOP_ALL_S
-        for part in (*reversed(parts.values()), self._sink):
+        for part in reversed(parts.values()):
             part.stop(max(0.1, min(STOP_S, deadline_s - time.monotonic())))
         self._supervisor.stop()
         self._close_databases()
@@ -179,6 +178,7 @@ class Agent:
     def _parts(self) -> dict[str, Part]:
         """In the order of their start; stopped the other way round."""
         return {
+            "sink": self._sink,
             "session": self._session,
             "uploader": self._uploader,
             "outbox-pump": self._pump,

@@ -16,7 +16,7 @@ from edge_agent.link.durable import read_file
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.upload import Uploader
 from edge_agent.runtime.orders import OrderFailed
-from edge_agent.training.job import EvaluationJob, TrainingJob, WorkerLimits
+from edge_agent.training.job import EvaluationJob, Job, TrainingJob, WorkerLimits
 from edge_agent.training.supervisor import TrainingOutcome, TrainingSupervisor
 from edge_agent.wire.blobs import BlobReference, make_chunk_list, sha256_hex
 from edge_agent.wire.messages import (
@@ -111,15 +111,7 @@ class LocalWork:
         weights_file = self._fetch(action.base, ended, deadline_s)
         self._admit_round()
         job = TrainingJob(
-            command_id=command.command_id,
-            duration_s=self._remaining(deadline_s),
-            limits=self._limits.worker,
-            bundle_dir=serving.bundle_dir,
-            bundle=serving.bundle,
-            weights_file=weights_file,
-            weights=action.base.digest,
-            samples_db=self._samples_db,
-            max_samples=action.max_samples,
+            **dict(self._job(command, serving, weights_file, action.base, action.max_samples, deadline_s)),
             training_graph=action.training_graph,
             from_sample=serving.training_from,
             learning_rate=action.learning_rate,
@@ -145,19 +137,33 @@ class LocalWork:
         serving = self._fitting(action.bundle)
         weights_file = self._fetch(action.weights, ended, deadline_s)
         job = EvaluationJob(
+            **dict(self._job(command, serving, weights_file, action.weights, action.max_samples, deadline_s)),
+            since_sample=action.since_sample,
+        )
+        outcome = self._run(job, ended)
+        return EvaluateResult(weights=action.weights.digest, metrics=dict(outcome.metrics))
+
+    def _job(
+        self,
+        command: Command,
+        serving: Serving,
+        weights_file: Path,
+        weights: BlobReference,
+        max_samples: int,
+        deadline_s: float,
+    ) -> Job:
+        """What both kinds of work need."""
+        return Job(
             command_id=command.command_id,
             duration_s=self._remaining(deadline_s),
             limits=self._limits.worker,
             bundle_dir=serving.bundle_dir,
             bundle=serving.bundle,
             weights_file=weights_file,
-            weights=action.weights.digest,
+            weights=weights.digest,
             samples_db=self._samples_db,
-            max_samples=action.max_samples,
-            since_sample=action.since_sample,
+            max_samples=max_samples,
         )
-        outcome = self._run(job, ended)
-        return EvaluateResult(weights=action.weights.digest, metrics=dict(outcome.metrics))
 
     def _admit(self) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edge_agent.errors import ConfigError
+from edge_agent.link.log_lines import configure_logs
 from server_bridge.config import BridgeSettings, load_settings
 from server_bridge.store.decisions import Decision
 from server_bridge.store.store import Store, store_url
@@ -90,7 +91,7 @@ def readmit(
 @app.command()
 def run(config: ConfigOption = Path("bridge.toml")) -> None:
     """Ingest, decide, adapt and release until SIGTERM."""
-    from server_bridge.runtime import BridgeRuntime, configure_logs
+    from server_bridge.runtime import BridgeRuntime
 
     settings = load_settings(config)
     configure_logs(settings.bridge.log_level)

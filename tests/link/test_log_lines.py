@@ -1,7 +1,7 @@
 import io
 from pathlib import Path
 
-from edge_agent.cli.log_stream import LogStream
+from edge_agent.link.log_lines import LogStream
 
 
 def test_lines_pass_through(tmp_path: Path) -> None:
