@@ -189,3 +189,8 @@ def test_credentials_are_a_folder_beside_the_file_or_nothing_else(tmp_path: Path
     both = PLANT + '[broker]\ncredentials = "tls"\nca = "a"\ncertificate = "c"\nkey = "k"\n'
     with pytest.raises(ConfigError, match="not both"):
         load(tmp_path, both)
+
+
+def test_a_device_is_not_read_without_end() -> None:
+    with pytest.raises(ConfigError, match="larger than"):
+        load_settings(Path("/dev/zero"))

@@ -59,11 +59,9 @@ def calibrate_loss_rise(
     Cost:
         O(100,000 x batch_size), about 0.1 s for 32.
     """
-    if losses.ndim != 1 or len(losses) < 2 * batch_size:
-        raise DataError(
-            f"{losses.shape} held-out losses cannot calibrate batches of {batch_size}",
-            f"give at least {2 * batch_size} held-out samples, or a smaller batch size",
-        )
+    if losses.ndim != 1:
+        raise DataError(f"held-out losses of shape {losses.shape} cannot calibrate", "give one loss a sample")
+    refuse_few(len(losses), batch_size)
     clip = _clip(losses.astype(np.float64), classes)
     clipped = clip_losses(losses.astype(np.float64), clip)
     params = LossRiseParams(gamma=0.0, batch_size=batch_size, clip=clip, quantile=quantile, safety=safety)
@@ -90,6 +88,19 @@ def calibrate_loss_rise(
             f"{beyond} beyond gamma {calibrated.gamma:.4g}"
         ),
     )
+
+
+def refuse_few(losses: int, batch_size: int) -> None:
+    """Before work is done towards a calibration that must fail.
+
+    Raises:
+        DataError: fewer losses than two batches take.
+    """
+    if losses < 2 * batch_size:
+        raise DataError(
+            f"{losses} held-out losses cannot calibrate batches of {batch_size}",
+            f"give at least {2 * batch_size} held-out samples, or a smaller batch size",
+        )
 
 
 def _clip(losses: NDArray[np.float64], classes: int | None) -> float:

@@ -75,9 +75,11 @@ def read_toml(path: Path, *, path_keys: Collection[str], absent_hint: str) -> di
         ConfigError: absent, too large, unreadable or no TOML.
     """
     try:
-        if path.stat().st_size > SETTINGS_CAP_BYTES:
+        with path.open("rb") as file:  # a device has no size to ask for
+            content = file.read(SETTINGS_CAP_BYTES + 1)
+        if len(content) > SETTINGS_CAP_BYTES:
             raise ConfigError(f"settings file {path} is larger than {SETTINGS_CAP_BYTES} bytes")
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        raw = tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"settings file {path} does not exist", absent_hint) from None
     except (OSError, UnicodeDecodeError) as error:

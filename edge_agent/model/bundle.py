@@ -19,6 +19,8 @@ MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
 FILE_CAP_BYTES = 1024 * 1024 * 1024
 
+_A_BUNDLE = "give the directory that `server-bridge bundle build` made"
+
 
 @dataclass(frozen=True)
 class Bundle:
@@ -84,6 +86,10 @@ def load_bundle(path: Path, *, digest: str | None = None) -> Bundle:
     Raises:
         DataError: a file is absent, corrupt or inconsistent, or this agent is too old for it (named).
     """
+    if not path.is_dir():
+        raise DataError(f"bundle {path} is no directory", _A_BUNDLE)
+    if not (path / MANIFEST).exists():
+        raise DataError(f"{path / MANIFEST} is absent", _A_BUNDLE)
     payload = _read_capped(path / MANIFEST, MANIFEST_CAP_BYTES)
     found = sha256_hex(payload)
     if digest is not None and digest != found:
@@ -122,8 +128,7 @@ def write_bundle(path: Path, manifest: Manifest, files: Mapping[str, bytes]) -> 
 
 def store_bundle(path: Path, manifest_bytes: bytes, files: Mapping[str, bytes]) -> Bundle:
     """Write a bundle that came from elsewhere, its manifest byte for byte; see `write_bundle`."""
-    if path.is_dir() and any(path.iterdir()):
-        raise DataError(f"{path} exists and is not empty", "choose another directory, or remove it")
+    refuse_taken(path)
     staging = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
     try:
         _write_tree(staging, {**files, MANIFEST: manifest_bytes})
@@ -135,6 +140,17 @@ def store_bundle(path: Path, manifest_bytes: bytes, files: Mapping[str, bytes]) 
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return load_bundle(path)
+
+
+def refuse_taken(path: Path) -> None:
+    """Before work is done for a bundle that could not be written there.
+
+    Raises:
+        DataError: it is a file, or a directory with something in it.
+    """
+    taken = any(path.iterdir()) if path.is_dir() else path.exists()
+    if taken:
+        raise DataError(f"{path} exists and is not empty", "choose another directory, or remove it")
 
 
 def _write_tree(directory: Path, files: Mapping[str, bytes]) -> None:

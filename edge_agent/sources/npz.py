@@ -1,8 +1,5 @@
 """NPZ files, without unpickling."""
 
-import struct
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,21 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.errors import ConfigError
-
-# What numpy and zipfile raise on files that are damaged or no archive at all.
-_DAMAGE = (
-    OSError,
-    ValueError,
-    TypeError,
-    AttributeError,
-    EOFError,
-    KeyError,
-    MemoryError,
-    RuntimeError,
-    struct.error,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+from edge_agent.model.npz_damage import DAMAGE
 
 COLUMN_KEYS = ("label", "group", "holdout", "delay", "time", "id")
 
@@ -46,7 +29,7 @@ def read_npz(path: Path, input_names: Sequence[str]) -> dict[str, NDArray[Any]]:
             return arrays
     except FileNotFoundError:
         raise ConfigError(f"recording {path} does not exist", "correct [source] path") from None
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise ConfigError(
             f"recording {path}: {key} cannot be read ({error})", "write it again with numpy.savez, without objects"
         ) from None

@@ -22,6 +22,7 @@ from edge_agent.wire.codec import (
 
 MANIFEST_CAP_BYTES = 1024 * 1024
 TRAINABLE_VALUES_CAP = 2**28  # 1 GiB of float32
+CLASSES_CAP = 100_000
 SAFETENSORS_METADATA = "__metadata__"
 
 DType = Literal["float32", "float64", "float16", "int64", "int32", "uint8", "bool"]
@@ -96,7 +97,7 @@ class Manifest(Message):
 
     name: Name
     kind: Literal["classification", "regression"]
-    classes: Annotated[int, Field(ge=2, le=100_000)] | None = None
+    classes: Annotated[int, Field(ge=2, le=CLASSES_CAP)] | None = None
     inputs: Annotated[Items[TensorSpec], Field(min_length=1, max_length=32)]
     outputs: Annotated[Items[OutputSpec], Field(min_length=1, max_length=32)]
     features: Annotated[Items[FeatureSpec], Field(max_length=10_000)] = []

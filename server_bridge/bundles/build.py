@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from edge_agent.errors import DataError
-from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, write_bundle
+from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, refuse_taken, write_bundle
 from edge_agent.model.inference import INFERENCE_GRAPH, primary_output
 from edge_agent.model.session import Session
-from edge_agent.wire.manifest import DType, Manifest, OutputSpec, TensorSpec, TrainableSpec
+from edge_agent.wire.manifest import CLASSES_CAP, DType, Manifest, OutputSpec, TensorSpec, TrainableSpec
 from edge_agent.wire.tensors import Weights, encode_weights
 from server_bridge.bundles.calibrate import BATCH_SIZE_DEFAULT, calibrated_monitors, outputs_on
-from server_bridge.bundles.checks import checked_model, for_training, opset, trainable_names
+from server_bridge.bundles.checks import checked_model, for_training, opset, refuse_name, trainable_names
 from server_bridge.bundles.data import read_data
 from server_bridge.bundles.gradients.forward import Forward, Shape
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
@@ -81,7 +81,10 @@ def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSetti
         DataError: the model or the data are unfit (named, with the remedy).
         StorageError: the bundle cannot be written.
     """
+    refuse_name(settings.name)
+    refuse_taken(out)
     served = served_model(checked_model(_read(model)), settings.loss)
+    Session("the model", served.SerializeToString(), {}, threads=1)  # refuses types that do not fit together
     trainable = trainable_names(served, settings.trainable)
     graphs = training_graphs(served, trainable, settings.loss)
     weights = _weights(served, trainable)
@@ -187,6 +190,7 @@ def _manifest(
     classes = _classes(first.name, forward.shapes[first.name], settings.loss)
     outputs = [OutputSpec(**_tensor(first).model_dump(), role="value" if classes is None else "logits")]
     outputs += [OutputSpec(**_tensor(other).model_dump(), role="embedding") for other in others]
+    _refuse_label_names(settings.label_names, classes)
     return Manifest(
         name=settings.name,
         kind=kind,
@@ -203,6 +207,16 @@ def _manifest(
     )
 
 
+def _refuse_label_names(names: Sequence[str], classes: int | None) -> None:
+    for name in names:
+        refuse_name(name)
+    if names and len(names) != (classes or 0):
+        raise DataError(
+            f"{len(names)} label names are given, the model has {classes or 'no'} classes",
+            "give --label-name once for each class, in order, or not at all",
+        )
+
+
 def _classes(output: str, shape: Shape, loss: LossName) -> int | None:
     if loss == "mse":
         if shape[1:] not in ((), (1,)):
@@ -210,6 +224,8 @@ def _classes(output: str, shape: Shape, loss: LossName) -> int | None:
         return None
     if len(shape) != 2 or shape[1] is None or shape[1] < 2:
         raise DataError(f"output {output!r} has shape {list(shape)}; cross-entropy needs (batch, classes)")
+    if shape[1] > CLASSES_CAP:
+        raise DataError(f"output {output!r} has {shape[1]} classes, at most {CLASSES_CAP} are possible")
     return shape[1]
 
 

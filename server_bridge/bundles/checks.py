@@ -1,5 +1,6 @@
 """What a model must be before it becomes a bundle: each refusal names the thing and the way out."""
 
+import unicodedata
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -17,6 +18,8 @@ TRAINING_OPSET = 17
 IR_VERSION_MAX = 10
 """The newest file format that onnxruntime 1.20 reads."""
 NAME_LENGTH_MAX = 128
+_NOT_WRITTEN = ("Cc", "Cs")
+"""Unicode's control characters, and the surrogates by which Python shows bytes that are not UTF-8."""
 DATA_COLUMNS = ("label", "group", "holdout", "delay", "time", "id")
 """Names of the data files that no graph input may have."""
 
@@ -45,7 +48,7 @@ def checked_model(model: onnx.ModelProto) -> onnx.ModelProto:
     _drop_unused(model)
     model.ir_version = min(model.ir_version, IR_VERSION_MAX)
     for value in (*model.graph.input, *model.graph.output):
-        _refuse_name(value.name)
+        _refuse_value_name(value.name)
         _free_batch(value)
     for tensor in model.graph.initializer:
         _refuse_values(tensor)
@@ -100,7 +103,7 @@ def trainable_names(model: onnx.ModelProto, patterns: Sequence[str]) -> list[str
     if not chosen:
         raise DataError("no tensor is left to train", "give --trainable a pattern of initialiser names")
     for name in chosen:
-        _refuse_name(name)
+        _refuse_value_name(name)
     return chosen
 
 
@@ -116,9 +119,21 @@ def _refuse_opset(version: int) -> None:
         )
 
 
-def _refuse_name(name: str) -> None:
+def refuse_name(name: str) -> None:
+    """Refuse what a manifest cannot hold as a name.
+
+    Raises:
+        DataError: empty, too long, or with a character that cannot be written.
+    """
     if not 1 <= len(name) <= NAME_LENGTH_MAX:
-        raise DataError(f"name {name!r} has {len(name)} characters, 1 to {NAME_LENGTH_MAX} are possible", "rename it")
+        shown = name[:NAME_LENGTH_MAX]
+        raise DataError(f"name {shown!r} has {len(name)} characters, 1 to {NAME_LENGTH_MAX} are possible", "rename it")
+    if any(unicodedata.category(sign) in _NOT_WRITTEN for sign in name):
+        raise DataError(f"name {name!r} holds a control character, or bytes that are not UTF-8", "rename it")
+
+
+def _refuse_value_name(name: str) -> None:
+    refuse_name(name)
     if name in DATA_COLUMNS:
         raise DataError(f"{name!r} has a meaning of its own in data files", "rename the model's value")
 

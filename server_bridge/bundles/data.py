@@ -1,6 +1,5 @@
 """Labelled data files: NPZ with an array per graph input, ``label`` and optional columns."""
 
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,12 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.model.features import check_features
+from edge_agent.model.npz_damage import DAMAGE
 from edge_agent.wire.manifest import TensorSpec
 from server_bridge.bundles.checks import DATA_COLUMNS
+
+_ZIP_MAGIC = b"PK"
+_WRITE_AGAIN = "write it with numpy.savez, without objects"
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,21 @@ def read_data(path: Path, inputs: Sequence[TensorSpec], classes: int | None) -> 
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
+    key = "the file"
+    arrays: dict[str, NDArray[Any]] = {}
     try:
-        loaded = np.load(path, allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            raise DataError(f"{path} is not an NPZ file")
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} cannot be read as NPZ: {error}") from error
+        with path.open("rb") as file:
+            if file.read(len(_ZIP_MAGIC)) != _ZIP_MAGIC:
+                raise DataError(f"{path} is not an NPZ file", _WRITE_AGAIN)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                for key in archive.files:
+                    arrays[key] = archive[key]
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist") from None
+    except DAMAGE as error:
+        raise DataError(f"{path}: {key} cannot be read: {error}", _WRITE_AGAIN) from error
+    return arrays
 
 
 def _refuse_values(features: dict[str, NDArray[Any]]) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_agent.drift.calibration import refuse_few
 from edge_agent.errors import DataError
-from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, load_bundle, write_bundle
+from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, load_bundle, refuse_taken, write_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.wire.tensors import Weights, encode_weights
@@ -71,10 +72,12 @@ def fit_bundle(
         DataError: the bundle or the data are unfit (named), or the loss stops being finite.
         StorageError: the bundle cannot be written.
     """
+    refuse_taken(out)
     bundle = load_bundle(source)
     manifest = bundle.manifest
     data = read_data(train, manifest.inputs, manifest.classes)
     held_out = read_data(calibration, manifest.inputs, manifest.classes)
+    refuse_few(len(held_out), settings.monitor_batch)
     weights = _train(bundle, data, settings, on_epoch)
     model = InferenceModel(bundle, weights)
     outputs = outputs_on(lambda features: model.run(features)[model.primary], held_out)

@@ -7,12 +7,16 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
+from rich.text import Text
 
 from edge_agent.model.bundle import Bundle, load_bundle
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.fit import Epoch, FitSettings, fit_bundle, score_bundle
 
 app = typer.Typer(help="Build, fit and inspect bundles.", no_args_is_help=True)
+
+THREADS_MAX = 1024
+"""More would not start: onnxruntime hangs or ends the process when the system refuses a thread."""
 
 Loss = Literal["cross-entropy", "mse"]
 
@@ -51,10 +55,10 @@ def fit(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The new bundle's directory; must not exist.")],
     seed: Annotated[int, typer.Option(min=0, help="Of the shuffles.")] = 0,
-    learning_rate: Annotated[float, typer.Option(min=1e-12, help="Of Adam.")] = 0.003,
+    learning_rate: Annotated[float, typer.Option(min=1e-12, max=10, help="Of Adam.")] = 0.003,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples a step.")] = 32,
     monitor_batch: Annotated[int, typer.Option(min=2, help="Labelled samples a batch of the drift monitor.")] = 32,
-    threads: Annotated[int, typer.Option(min=1, help="Of the training step.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=THREADS_MAX, help="Of the training step.")] = 1,
 ) -> None:
     """Train a bundle's weights by its own graph, calibrate anew, write a new bundle."""
     settings = FitSettings(epochs, seed, learning_rate, batch_size, monitor_batch, threads)
@@ -80,7 +84,7 @@ def inspect(directory: Annotated[Path, typer.Argument(help="A bundle's directory
 
 def _show(bundle: Bundle) -> None:
     manifest = bundle.manifest
-    table = Table("what", Column("value", overflow="fold"), title=f"bundle {manifest.name}", title_justify="left")
+    table = Table("what", Column("value", overflow="fold"), title=Text(f"bundle {manifest.name}"), title_justify="left")
     table.add_row("directory", str(bundle.path))
     table.add_row("digest", bundle.digest)
     table.add_row("kind", manifest.kind + ("" if manifest.classes is None else f", {manifest.classes} classes"))
@@ -95,4 +99,4 @@ def _show(bundle: Bundle) -> None:
     for key, monitor in manifest.monitors.items():
         table.add_row(f"monitor {key}", f"batch {monitor.batch_size}: {monitor.evidence}")
     table.add_row("opset", str(manifest.opset))
-    Console().print(table)
+    Console(markup=False).print(table)

@@ -1,6 +1,7 @@
 """``server-bridge`` init, gateway, run, fleet, log: what an operator of a fleet types."""
 
 import faulthandler
+import ipaddress
 import json
 import time
 from contextlib import closing
@@ -15,11 +16,13 @@ from rich.table import Table
 from edge_agent.errors import ConfigError
 from edge_agent.link.log_lines import configure_logs
 from server_bridge.config import BridgeSettings, load_settings
+from server_bridge.host_name import is_host_name
 from server_bridge.store.decisions import Decision
 from server_bridge.store.store import Store, store_url
 from server_bridge.store.view import GatewayView, fleet_view
 
 LOG_LINES = 50
+LOG_LINES_MAX = 1_000_000
 DIGEST_SIGNS = 8
 
 app = typer.Typer()
@@ -106,8 +109,8 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
     from server_bridge.releases.record import FileReleaseBook
 
     settings = load_settings(config)
-    latest = FileReleaseBook(settings.bridge.data_dir / RELEASES_FOLDER).latest()
     store = _open(settings)
+    latest = FileReleaseBook(settings.bridge.data_dir / RELEASES_FOLDER).latest()
     views = fleet_view(store, None if latest is None else latest[0].versions.timestamp)
     store.close()
     if as_json:
@@ -125,7 +128,9 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
 def log(
     config: ConfigOption = Path("bridge.toml"),
     as_json: JsonOption = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="How many of the newest.")] = LOG_LINES,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=1, max=LOG_LINES_MAX, help="How many of the newest.")
+    ] = LOG_LINES,
 ) -> None:
     """Show what the bridge decided, and why."""
     store = _open(load_settings(config))
@@ -140,6 +145,8 @@ def log(
 
 def _open(settings: BridgeSettings) -> Store:
     data_dir = settings.bridge.data_dir
+    if not data_dir.is_dir():  # or a mistyped one would be made, and shown as an empty fleet
+        raise ConfigError(f"[bridge] data_dir {data_dir} does not exist", "correct it, or run `server-bridge init`")
     return Store(settings.bridge.store or store_url(data_dir), data_dir / "blobs")
 
 
@@ -150,9 +157,19 @@ def _registered(store: Store, gateway: str) -> None:
 
 def _address(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 1 <= int(port) <= 65_535:
+    host = host.strip("[]")
+    named = is_host_name(host) or _is_address(host)
+    if not named or not (port.isascii() and port.isdigit()) or not 1 <= int(port[:6]) <= 65_535:
         raise ConfigError(f"--broker {text!r} is not HOST:PORT", "for example --broker 127.0.0.1:1883")
-    return host.strip("[]"), int(port)
+    return host, int(port)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _fleet_table(views: list[GatewayView], now_s: float) -> Table:

@@ -6,15 +6,16 @@ from typing import Annotated
 import typer
 
 from server_bridge.config import load_settings
-from server_bridge.pki.authority import CERTIFICATE_DAYS, TLS_FOLDER, Authority
+from server_bridge.pki.authority import AUTHORITY_DAYS, CERTIFICATE_DAYS, TLS_FOLDER, Authority, check_gateway
 from server_bridge.pki.folder import check_absent, name_credentials, write_credentials
+from server_bridge.releases.provision import refuse_repeated
 
 app = typer.Typer(
     help="Certificates for mutual TLS: authority, broker, bridge, gateways, revocation.", no_args_is_help=True
 )
 
 DirectoryOption = Annotated[Path, typer.Option("--directory", "-d", help="The fleet's folder.")]
-DaysOption = Annotated[int, typer.Option(min=1, help="How long the certificates are valid.")]
+DaysOption = Annotated[int, typer.Option(min=1, max=AUTHORITY_DAYS, help="How long the certificates are valid.")]
 
 
 @app.command()
@@ -57,7 +58,9 @@ def gateway(
 ) -> None:
     """Make certificates for gateways that were provisioned without, or whose certificates are to be renewed."""
     authority = _authority(directory)
+    refuse_repeated(ids)
     for one in ids:
+        check_gateway(one)
         check_absent(out / one / TLS_FOLDER)
     for one in ids:
         write_credentials(out / one / TLS_FOLDER, authority.gateway(one, days=days))

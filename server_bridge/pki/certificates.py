@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from edge_agent.errors import ConfigError
+from server_bridge.host_name import is_host_name
 
 MAX_NAME_CHARS = 64  # X.520's upper bound of a common name
 BACKDATED = timedelta(days=1)  # a broker whose clock is a little slow takes a certificate made just now
@@ -176,7 +177,6 @@ def _host(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    try:
-        return x509.DNSName(host)
-    except ValueError:
-        raise ConfigError(f"{host!r} is neither a host name nor an address", "write it as gateways name it") from None
+    if not is_host_name(host):
+        raise ConfigError(f"{host!r} is neither a host name nor an address", "write it as gateways name it")
+    return x509.DNSName(host)

@@ -7,6 +7,7 @@
 import json
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -90,6 +91,17 @@ def init_fleet(
     return record
 
 
+def refuse_repeated(gateway_ids: Sequence[str]) -> None:
+    """Before a gateway would get two folders or two keys of one name.
+
+    Raises:
+        ConfigError: an id is given twice.
+    """
+    for gateway, times in Counter(gateway_ids).items():
+        if times > 1:
+            raise ConfigError(f"gateway id {gateway!r} is given {times} times", "give each id once")
+
+
 def provision_gateway(directory: Path, gateway_ids: Sequence[str], out: Path) -> list[Path]:
     """Write the folder that each gateway starts from; the folders' paths.
 
@@ -106,6 +118,7 @@ def provision_gateway(directory: Path, gateway_ids: Sequence[str], out: Path) ->
         raise ConfigError(f"{directory} holds no fleet", "run `server-bridge init --bundle DIR` first")
     record, _ = latest
     authority = Authority.load(directory, record.fleet.fleet) if has_authority(directory) else None
+    refuse_repeated(gateway_ids)
     for gateway in gateway_ids:
         if not may_be_gateway(gateway):
             raise ConfigError(

@@ -113,7 +113,7 @@ def _make_engine(url: str) -> Engine:
         parsed = make_url(url)
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
             raise ConfigError(
-                f"store url {url!r}: unknown kind of database", "use sqlite:///path or postgresql+psycopg://"
+                f"store url {_shown(url)!r}: unknown kind of database", "use sqlite:///path or postgresql+psycopg://"
             )
         if parsed.get_backend_name() == "sqlite":
             engine = create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
@@ -121,7 +121,15 @@ def _make_engine(url: str) -> Engine:
             return engine
         return create_engine(parsed, pool_pre_ping=True)
     except (ArgumentError, ImportError) as error:
-        raise ConfigError(f"store url {url!r}: {error}", "use sqlite:///path or install the driver") from None
+        raise ConfigError(f"store url {_shown(url)!r}: {error}", "use sqlite:///path or install the driver") from None
+
+
+def _shown(url: str) -> str:
+    """Without its password."""
+    try:
+        return make_url(url).render_as_string(hide_password=True)
+    except ArgumentError:
+        return url
 
 
 def _prepare_sqlite(connection: Any, _entry: ConnectionPoolEntry) -> None:

@@ -179,3 +179,33 @@ def test_sequence_of_embeddings_trains_its_head(tmp_path: Path) -> None:
     assert losses[-1] < losses[0]
     with pytest.raises(DataError, match=r"\(Gather\): the operator has no gradient rule"):
         build_bundle(model, data, ALL, tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        (BuildSettings(["*"], "cross-entropy", name="a\nb"), "control character"),
+        (BuildSettings(["*"], "cross-entropy", name="\udcff"), "not UTF-8"),
+        (BuildSettings(["*"], "cross-entropy", name="a" * 129), "129 characters"),
+        (BuildSettings(["*"], "cross-entropy", label_names=["a", "b"]), "2 label names .* 3 classes"),
+        (BuildSettings(["*"], "cross-entropy", label_names=["a", "b", "c" * 200]), "200 characters"),
+    ],
+)
+def test_names_that_no_manifest_can_hold_are_refused(tmp_path: Path, settings: BuildSettings, problem: str) -> None:
+    data = calibration(tmp_path, mlp())
+    with pytest.raises(DataError, match=problem):
+        build_bundle(mlp(), data, settings, tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_more_classes_than_a_manifest_can_hold_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="100001 classes"):
+        build_bundle(mlp(classes=100_001), calibration(tmp_path, mlp()), ALL, tmp_path / "b")
+
+
+def test_types_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    """A float16 input of float32 weights: onnx's checker lets it pass, and infers no shape for what follows."""
+    model = mlp()
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+    with pytest.raises(DataError, match="the model is refused by onnxruntime"):
+        build_bundle(model, calibration(tmp_path, mlp()), ALL, tmp_path / "b")

@@ -1,5 +1,7 @@
 """Data files: every fault is named."""
 
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +74,31 @@ def test_what_is_no_npz_is_named(tmp_path: Path) -> None:
     for name in ("absent.npz", "text.npz", "one.npy", "objects.npz"):
         with pytest.raises(DataError, match=name):
             read_data(tmp_path / name, INPUTS, 3)
+
+
+def claiming(shape: str) -> bytes:
+    """An NPZ file whose array ``x`` says it has this shape, and holds nothing."""
+    said = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117).encode() + b"\n"
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(said).to_bytes(2, "little") + said)
+    return whole.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (claiming("(10000000000, 400)"), "x cannot be read"),
+        (claiming("(4, 2)"), "x cannot be read"),
+        (b"x,label\n1,2\n", "is not an NPZ file"),
+        (b"", "is not an NPZ file"),
+        (b"PK\x03\x04", "the file cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_data_is_named_with_the_way_out(tmp_path: Path, content: bytes, problem: str) -> None:
+    """A claim of 16 TB of rows included; numpy's own advice, to unpickle it, is not passed on."""
+    (tmp_path / "d.npz").write_bytes(content)
+    with pytest.raises(DataError, match=problem) as caught:
+        read_data(tmp_path / "d.npz", INPUTS, 3)
+    assert "savez" in caught.value.hint
+    assert "allow_pickle" not in str(caught.value)

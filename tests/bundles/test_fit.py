@@ -73,3 +73,18 @@ def test_diverging_loss_is_refused_with_the_remedy(start: Bundle) -> None:
     with pytest.raises(DataError, match=r"training loss is not finite \(lower the learning rate\)"):
         fitted(start, "diverged", FitSettings(2, learning_rate=1e30))
     assert not (start.path.parent / "diverged").exists()
+
+
+def test_what_cannot_end_in_a_bundle_is_refused_before_the_work(start: Bundle) -> None:
+    folder = start.path.parent
+    epochs: list[Epoch] = []
+
+    def refused(settings: FitSettings, out: Path) -> str:
+        with pytest.raises(DataError) as caught:
+            fit_bundle(start.path, folder / "train.npz", folder / "held_out.npz", settings, out, on_epoch=epochs.append)
+        return caught.value.problem
+
+    assert "not empty" in refused(FitSettings(1), start.path)
+    assert "not empty" in refused(FitSettings(1), folder / "train.npz")
+    assert "120 held-out losses" in refused(FitSettings(1, monitor_batch=61), folder / "new")
+    assert epochs == []

@@ -55,3 +55,22 @@ def test_refusal_reaches_the_caller(folder: Path) -> None:
 def test_unknown_loss_is_a_usage_error(folder: Path) -> None:
     result = CliRunner().invoke(app, typed(folder, BUILD.replace("cross-entropy", "hinge")))
     assert result.exit_code == 2
+
+
+def test_a_name_is_shown_as_it_is(folder: Path) -> None:
+    """Not read as the terminal's markup, which it may not be."""
+    named = [*typed(folder, BUILD), "--name", "[red]line[/nope]"]
+    shown = CliRunner().invoke(app, named, catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert "[red]line[/nope]" in shown.output
+
+
+@pytest.mark.parametrize("word", ["--threads 100000", "--learning-rate inf", "--epochs 0"])
+def test_numbers_that_cannot_work_are_wrong_use(folder: Path, word: str) -> None:
+    assert CliRunner().invoke(app, typed(folder, f"{FIT} {word}")).exit_code == 2
+
+
+def test_what_is_no_bundle_is_named_with_the_way_out(folder: Path) -> None:
+    for words in (["inspect", str(folder / "absent")], ["inspect", str(folder / "net.onnx")], ["inspect", str(folder)]):
+        with pytest.raises(DataError, match="bundle build"):
+            CliRunner().invoke(app, words, catch_exceptions=False)

@@ -54,3 +54,38 @@ def test_an_id_that_is_not_registered_is_an_operators_error(settings: str) -> No
     for command in ("ignore", "readmit"):
         with pytest.raises(ConfigError, match="gw9"):
             CliRunner().invoke(app, ["gateway", command, "gw9", "-c", settings], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("broker", ["h", ":1", "h:0", "h:99999", "h:１２", 'h"\n:1883', "a b:1883", "h:" + "1" * 5000])
+def test_what_is_no_broker_founds_no_fleet(tmp_path: Path, broker: str) -> None:
+    with pytest.raises(ConfigError, match="HOST:PORT"):
+        CliRunner().invoke(
+            app, ["init", "--bundle", ".", "-d", str(tmp_path / "new"), "--broker", broker], catch_exceptions=False
+        )
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_address_may_be_a_broker(tmp_path: Path) -> None:
+    bundle = str(tiny_bundle(tmp_path / "bundle").path)
+    for number, broker in enumerate(("[::1]:1883", "10.0.0.7:1883", "Broker_1.plant.example:8883")):
+        _typed("init", "--bundle", bundle, "-d", str(tmp_path / str(number)), "--broker", broker)
+
+
+def test_an_id_given_twice_is_refused_before_anything_is_written(settings: str, tmp_path: Path) -> None:
+    words = ["gateway", "provision", "gw3", "gw3", "-o", str(tmp_path / "more"), "-c", settings]
+    with pytest.raises(ConfigError, match="'gw3' is given 2 times"):
+        CliRunner().invoke(app, words, catch_exceptions=False)
+    assert not (tmp_path / "more").exists()
+
+
+def test_a_mistyped_data_folder_is_not_made_and_shown_as_an_empty_fleet(settings: str, tmp_path: Path) -> None:
+    path = Path(settings)
+    path.write_text(path.read_text().replace("[bridge]", f'[bridge]\ndata_dir = "{tmp_path}/typo"'))
+    for command in ("fleet", "log"):
+        with pytest.raises(ConfigError, match="typo does not exist"):
+            CliRunner().invoke(app, [command, "-c", settings], catch_exceptions=False)
+    assert not (tmp_path / "typo").exists()
+
+
+def test_more_lines_than_a_database_can_count_are_wrong_use(settings: str) -> None:
+    assert CliRunner().invoke(app, ["log", "-n", str(10**20), "-c", settings]).exit_code == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from server_bridge.pki.authority import Authority
 from server_bridge.releases.provision import init_fleet
 from tests.e2e.toy import toy_bundle
 
@@ -68,7 +69,17 @@ def test_from_authority_to_gateway(founded: Path) -> None:
 
 def test_ids_are_checked_before_anything_is_made(founded: Path) -> None:
     out = founded / "none"
-    for bad in ("bridge-toy", "gw/1"):
+    for bad in ("bridge-toy", "gw/1", "good"):
         status, _ = run("gateway", "provision", "good", bad, "-o", out, "-c", founded / "bridge" / "bridge.toml")
         assert status == 2
         assert not out.exists()
+
+
+def test_ids_given_twice_and_days_without_number_make_no_certificate(tmp_path: Path) -> None:
+    bridge = tmp_path / "bridge"
+    init_fleet(bridge, toy_bundle(tmp_path / "work").path, "toy")
+    Authority.create(bridge, "toy")
+    for words in (["gateway", "gw2", "gw2", "-o", str(tmp_path)], ["broker", "h", "--days", str(10**20)]):
+        status, said = run("pki", *words, "-d", bridge)
+        assert status == 2, said
+    assert not (bridge / "pki" / "issued").exists()

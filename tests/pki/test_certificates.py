@@ -71,9 +71,16 @@ def test_names_too_long_for_a_certificate(authority: Pair, length: int) -> None:
             issue(authority, "g" * 65, days=1, now=NOW)
 
 
-def test_a_host_that_is_none_is_named(authority: Pair) -> None:
-    with pytest.raises(ConfigError, match="bröker"):
-        issue(authority, "broker", hosts=["bröker"], days=1, now=NOW)
+@pytest.mark.parametrize("host", ["bröker", "", ".", "a b", "a\n", "h..x", "-x", "*", "1.2.3.4/8", "a" * 254, "a" * 64])
+def test_a_host_that_is_none_is_named(authority: Pair, host: str) -> None:
+    with pytest.raises(ConfigError, match="neither a host name nor an address") as caught:
+        issue(authority, "broker", hosts=[host], days=1, now=NOW)
+    assert repr(host) in caught.value.problem
+
+
+@pytest.mark.parametrize("host", ["broker.plant.example", "Line_1", "4u.plant.", "a" * 63, "10.0.0.7", "::1"])
+def test_a_host_may_be_a_name_or_an_address(authority: Pair, host: str) -> None:
+    issue(authority, "broker", hosts=[host], days=1, now=NOW)
 
 
 def test_the_revocation_list_is_valid_as_long_as_the_authority(authority: Pair) -> None:

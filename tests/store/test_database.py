@@ -89,3 +89,10 @@ def test_the_writer_reads_its_own_writes_and_others_see_them_after_commit(tmp_pa
     assert len(other.gateways.registered()) == 1
     store.close()
     other.close()
+
+
+def test_a_password_is_never_quoted() -> None:
+    for url in ("postgresql+nodriver://me:hunter2@db/fleet", "mysql://me:hunter2@db/fleet"):
+        with pytest.raises(ConfigError, match=r"me:\*\*\*@db") as caught:
+            Database(url)
+        assert "hunter2" not in str(caught.value)
