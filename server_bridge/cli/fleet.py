@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from edge_agent.errors import ConfigError
 from edge_agent.link.log_lines import configure_logs
@@ -24,6 +24,7 @@ from server_bridge.store.view import GatewayView, fleet_view
 LOG_LINES = 50
 LOG_LINES_MAX = 1_000_000
 DIGEST_SIGNS = 8
+TABLE_COLUMNS = 120
 
 app = typer.Typer()
 gateway_app = typer.Typer(help="Gateways of the fleet.", no_args_is_help=True)
@@ -116,7 +117,10 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
     if as_json:
         typer.echo(json.dumps([asdict(view) for view in views], indent=2))
     else:
-        Console().print(_fleet_table(views, time.time()))
+        console = Console()
+        # A narrow terminal wraps lines; cutting cells to fit would hide ids.
+        console.width = max(console.width, TABLE_COLUMNS)
+        console.print(_fleet_table(views, time.time()))
         for view in views:
             if view.drops:
                 typer.echo(f"{view.id}: dropped {_reasons(view.drops)}")
@@ -174,7 +178,16 @@ def _is_address(host: str) -> bool:
 
 def _fleet_table(views: list[GatewayView], now_s: float) -> Table:
     table = Table(
-        "gateway", "online", "bundle", "cohort", "weights", "update", "last flag", "samples", "lag", "dropped"
+        Column("gateway", no_wrap=True),
+        "online",
+        "bundle",
+        "cohort",
+        "weights",
+        "update",
+        "last flag",
+        "samples",
+        "lag",
+        "dropped",
     )
     for view in views:
         table.add_row(
