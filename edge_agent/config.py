@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from edge_agent.errors import ConfigError
+from edge_agent.link.mqtt_topic import is_topic, is_topic_filter
 from edge_agent.link.settings_file import BrokerSection, Positive, Section, read_toml, settings_error
 from edge_agent.wire.topics import is_identifier
 
@@ -23,7 +24,21 @@ def _identifier(text: str) -> str:
     return text
 
 
+def _topic(text: str) -> str:
+    if not is_topic(text):
+        raise ValueError("it must be an MQTT topic: not empty, and without + and #")
+    return text
+
+
+def _topic_filter(text: str) -> str:
+    if not is_topic_filter(text):
+        raise ValueError("it must be an MQTT topic filter: not empty, + a whole level, # only as the last")
+    return text
+
+
 Identifier = Annotated[str, AfterValidator(_identifier)]
+Topic = Annotated[str, AfterValidator(_topic)]
+TopicFilter = Annotated[str, AfterValidator(_topic_filter)]
 
 
 class GatewaySection(Section):
@@ -59,8 +74,8 @@ class MqttSourceSection(BrokerSection):
     """Live plant data as JSON, from a broker of its own."""
 
     kind: Literal["mqtt"]
-    samples_topic: str
-    labels_topic: str
+    samples_topic: TopicFilter
+    labels_topic: TopicFilter
     client_id: str | None = None
 
 
@@ -85,7 +100,7 @@ class MqttSinkSection(BrokerSection):
     """Predictions as JSON to a broker."""
 
     kind: Literal["mqtt"]
-    topic: str
+    topic: Topic
     client_id: str | None = None
 
 

@@ -15,7 +15,7 @@ from edge_agent.config import AgentSettings
 from edge_agent.errors import StorageError, TransientError
 from edge_agent.link.blob_store import BlobStore
 from edge_agent.link.download import Downloader
-from edge_agent.link.durable import make_directory, read_file
+from edge_agent.link.durable import make_directory
 from edge_agent.link.event_queue import EventQueue
 from edge_agent.link.events import Disconnected, Published, Subscription
 from edge_agent.link.outbox import Outbox, Priority
@@ -38,6 +38,7 @@ from edge_agent.runtime.local_work import LocalWork, OperatorLimits, Serving
 from edge_agent.runtime.orders import Orders
 from edge_agent.runtime.parts import first_pass_of_this_start, make_sink, make_source, monitor_rule
 from edge_agent.runtime.pipeline import Pipeline
+from edge_agent.runtime.provisioned import provisioned_floors, provisioned_root
 from edge_agent.runtime.recorder import Recorder
 from edge_agent.runtime.report import Reading, Reporter, peak_rss_bytes
 from edge_agent.runtime.storage import open_or_set_aside, set_aside
@@ -47,9 +48,7 @@ from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import ModelServer
 from edge_agent.training.job import WorkerLimits
 from edge_agent.training.supervisor import TrainingSupervisor
-from edge_agent.wire.codec import decode
 from edge_agent.wire.messages import Ack, BridgePresence, Configure, ErrorEvent, State
-from edge_agent.wire.provision import ProvisionedFloors
 from edge_agent.wire.topics import FleetTopics
 
 SESSION_EXPIRY_S = 14 * 86_400
@@ -267,11 +266,10 @@ class Agent:
 
     def _build_updates(self) -> None:
         settings = self._settings
-        root = read_file(settings.gateway.root, cap_bytes=1024 * 1024)
+        root = provisioned_root(settings.gateway.root)
         floors = self._floors
         if self._virgin and not floors.initialised:
-            provisioned = read_file(settings.gateway.floors, cap_bytes=64 * 1024)
-            floors.provision(decode(ProvisionedFloors, provisioned, cap_bytes=64 * 1024), root)
+            floors.provision(provisioned_floors(settings.gateway.floors), root)
         trusted = TrustedReleases(settings.gateway.data_dir / "trust", root, floors, time.time)
         self._updater = Updater(
             self._gateway,

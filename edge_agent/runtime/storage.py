@@ -27,7 +27,9 @@ def open_or_set_aside(path: Path, *, synchronous: Synchronous) -> tuple[Database
     was_there = path.exists()
     try:
         database = open_database(path, synchronous=synchronous)
-        return database, _emptiness(database) if was_there else None
+        emptiness = _emptiness(database) if was_there else None
+        database.define("opened", ())  # one that ends before its parts have tables is not taken for one that lost them
+        return database, emptiness
     except DatabaseCorrupt as error:
         problem = str(error)
     set_aside(path, problem)

@@ -65,7 +65,8 @@ def _read(
         if len(cells) != len(header):
             if not cells:
                 continue
-            raise ConfigError(f"recording {path}, line {line}: {len(cells)} cells under {len(header)} columns")
+            problem = f"recording {path}, line {line}: {len(cells)} cells under {len(header)} columns"
+            raise ConfigError(problem, "give every line a cell for each column of the first")
         for name, indices in places.items():
             numbers[name].extend(_number(path, line, header[index], cells[index]) for index in indices)
         for key, index in key_places.items():

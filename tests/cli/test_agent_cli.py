@@ -108,6 +108,26 @@ def test_a_data_folder_that_cannot_be_used_is_named_and_the_model_is_served_alon
     assert str(settings.with_name("data")) in agent.log.read_text()
 
 
+def test_damaged_floors_are_named_and_the_model_is_served_alone(settings: Path) -> None:
+    settings.with_name("floors.json").write_bytes(b"\xff")
+    with RunningAgent(settings) as agent:
+        agent.wait("service alone", lambda: agent.logged("serving_alone"))
+        assert agent.stop()[0] == Exit.OK
+    said = agent.log.read_text()
+    assert "floors.json is damaged" in said
+    assert "gateway provision" in said
+    assert "Traceback" not in said
+
+
+def test_a_start_that_a_wrong_setting_ended_is_not_taken_for_lost_data(settings: Path) -> None:
+    edit(settings, "stream.npz", "absent.npz")
+    assert run("run", "-c", str(settings)).status == Exit.CONFIG
+    edit(settings, "absent.npz", "stream.npz")
+    with RunningAgent(settings) as agent:
+        agent.wait("service", lambda: served(agent) > 0)
+        assert not agent.logged("database_empty")
+
+
 def test_a_second_agent_on_one_data_folder_is_refused_and_the_first_goes_on(settings: Path) -> None:
     with RunningAgent(settings) as agent:
         agent.wait("service", lambda: served(agent) > 0)
