@@ -332,7 +332,7 @@ def test_a_bridge_restored_from_a_backup_goes_on_above(
     bridge: Bridge, listener: Listener, bundle: Bundle, tmp_path: Path
 ) -> None:
     assert bridge.publisher.wait_asserted(20)
-    shutil.copytree(bridge.home, tmp_path / "backup")
+    shutil.copytree(bridge.home, tmp_path / "backup", ignore=shutil.ignore_patterns("*.tmp"))
     bridge.publisher.release(bundle.digest, {}, {"root": new_weights(3)}, "test")
     bridge.close()
     shutil.rmtree(bridge.home)

@@ -203,10 +203,11 @@ def changed(job: TrainingJob, changes: dict[str, object]) -> TrainingJob:
 
 
 def worker_pids(parent: int) -> list[int]:
+    """Training workers among the children; other tests may have left children of their own."""
     found = []
     for task in Path(f"/proc/{parent}/task").iterdir():
         found += [int(pid) for pid in (task / "children").read_text().split()]
-    return found
+    return [pid for pid in found if b"edge_agent.training.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def alive(pid: int) -> bool:
