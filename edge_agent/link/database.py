@@ -1,5 +1,6 @@
 """One SQLite database in WAL mode, usable from any thread, with nested transactions."""
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,10 +34,19 @@ class Database:
     def __init__(self, path: Path, connection: sqlite3.Connection, *, read_only: bool) -> None:
         self.path = path
         self.damage: str | None = None
+        self._file = _identity(path)
         self._connection = connection
         self._begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
         self._lock = threading.RLock()
         self._depth = 0
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether its path no longer leads to the file that was opened: what is written is lost at the end.
+
+        SQLite goes on without a word with a file that was deleted or replaced.
+        """
+        return _identity(self.path) != self._file
 
     def define(self, component: str, statements: Sequence[str]) -> None:
         """Bring one component's tables up to date.
@@ -222,6 +232,17 @@ def _connect(path: Path, mode: str, *, read_only: bool) -> Database:
     except sqlite3.Error as error:
         raise StorageError(f"{path}: {error}", _hint(error)) from error
     return Database(path, connection, read_only=read_only)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to; None: to none."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageError(f"{path}: {error}") from error
+    return found.st_dev, found.st_ino
 
 
 def _check(database: Database) -> None:

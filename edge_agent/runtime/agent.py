@@ -156,6 +156,11 @@ class Agent:
             if damaged is not None:
                 _log.error("database_damaged", database=damaged, hint="set aside; the service starts the agent anew")
                 return True
+            removed = self._removed()
+            if removed is not None:
+                _log.error("database_removed", database=removed, hint="the service starts the agent with a new one")
+                self._report_error(removed, "the file was removed while in use", "the agent ends and makes a new one")
+                return True
             self._watchdog.look()
             self._speak(lambda: self._repetition.tick(time.monotonic()))
         return False
@@ -172,6 +177,10 @@ class Agent:
 
     def _damaged(self) -> str | None:
         found = [one.path.name for one in (self._database, self._samples_db) if one.damage is not None]
+        return found[0] if found else None
+
+    def _removed(self) -> str | None:
+        found = [one.path.name for one in (self._database, self._samples_db) if one.is_removed]
         return found[0] if found else None
 
     def _parts(self) -> dict[str, Part]:

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -180,6 +181,26 @@ def test_a_corrupt_database_is_set_aside_and_serving_goes_on(settings: Path) -> 
     with RunningAgent(settings) as again:
         again.wait("service and the reports", lambda: served(again) > 0 and again.number("outbox_depth") >= 2)
     assert {path.name.split(".corrupt-")[0] for path in data.glob("*.corrupt-*")} == {"agent.db", "samples.db"}
+
+
+@pytest.mark.parametrize("gone", ["samples.db", "agent.db", "."])
+def test_files_removed_in_use_end_the_agent_for_its_service_to_start_again(settings: Path, gone: str) -> None:
+    """SQLite would go on in a file without a name, and all of it would be lost at the end."""
+    data = settings.with_name("data")
+    with RunningAgent(settings) as agent:
+        agent.wait("service", lambda: served(agent) > 0)
+        if gone == ".":
+            shutil.rmtree(data)
+        else:
+            for file in data.glob(f"{gone}*"):
+                file.unlink()
+        assert agent.process.wait(30) == Exit.PART_DIED
+        assert agent.logged("database_removed")
+    if gone != ".":
+        (data / "status.json").unlink()
+    with RunningAgent(settings) as again:
+        again.wait("service", lambda: (data / "status.json").exists() and served(again) > 0)
+        assert again.stop()[0] == Exit.OK
 
 
 def test_a_part_that_dies_ends_the_agent_for_its_service_to_start_again(settings: Path) -> None:

@@ -1,3 +1,4 @@
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -249,3 +250,20 @@ def test_damage_seen_in_use_is_remembered(tmp_path: Path) -> None:
         with pytest.raises(DatabaseCorrupt):
             db.query("SELECT value FROM kept")
         assert db.damage is not None
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced", "its folder deleted"])
+def test_a_file_removed_in_use_is_noticed(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "folder" / "kept.db"
+    path.parent.mkdir()
+    with closing(open_database(path)) as db:
+        db.define("kept", ("CREATE TABLE kept (value INTEGER)",))
+        assert not db.is_removed
+        if change == "replaced":
+            path.with_name("other").write_bytes(b"")
+            path.with_name("other").replace(path)
+        elif change == "deleted":
+            path.unlink()
+        else:
+            shutil.rmtree(path.parent)
+        assert db.is_removed
