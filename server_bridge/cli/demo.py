@@ -24,7 +24,8 @@ from server_bridge.demo.scenario import DemoSettings, run_demo
 from server_bridge.demo.verdict import Verdict, judge
 
 SOMETHING_DID_NOT_HOLD = 1
-TERMINATED = 143
+_SIGNALLED = 128
+"""What a shell adds to the number of the signal that ended a program."""
 
 
 class Broker(StrEnum):
@@ -50,7 +51,7 @@ def demo(
     make_directory(report)
     workspace = _workspace(report, keep=keep)
     plain = headless or not console.is_terminal
-    with _terminated_like_interrupted():
+    with unwound_by_signals():
         try:
             with PlainProgress(console) if plain else LiveProgress(console) as progress:
                 facts = run_demo(DemoSettings(gateways, seed, broker.value), workspace, progress)
@@ -97,14 +98,16 @@ def _conclude(console: Console, facts: DemoFacts, verdict: Verdict, page: Path) 
 
 
 @contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """SIGTERM unwinds the stack as an interrupt does, so that no child process stays."""
+def unwound_by_signals() -> Iterator[None]:
+    """SIGTERM, and a terminal that is closed, unwind the stack as an interrupt does, so that no child process stays."""
 
     def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(TERMINATED)
+        raise SystemExit(_SIGNALLED + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, leave) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

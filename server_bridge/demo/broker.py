@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from edge_agent.errors import ConfigError, TransientError
+from server_bridge.demo.children import dies_with_us
 
 BrokerKind = Literal["auto", "mosquitto", "iotcore"]
 
@@ -154,13 +155,22 @@ class Mosquitto(BrokerProcess):
 
     Args:
         settings: further lines of mosquitto.conf.
+        prefix: the words before the program, which run it.
     """
 
     name = "mosquitto"
 
-    def __init__(self, directory: Path, *, port: int | None = None, settings: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        port: int | None = None,
+        settings: Sequence[str] = (),
+        prefix: Sequence[str] = (),
+    ) -> None:
         super().__init__(directory, port=port)
         self._settings = list(settings)
+        self._prefix = list(prefix)
 
     def _command(self) -> Sequence[str]:
         program = find_mosquitto()
@@ -186,7 +196,7 @@ class Mosquitto(BrokerProcess):
             lines.append("user root")
         path = self.directory / "mosquitto.conf"
         path.write_text("\n".join([*lines, *self._settings]) + "\n")
-        return [str(program), "-c", str(path)]
+        return [*self._prefix, str(program), "-c", str(path)]
 
 
 class IotCore(BrokerProcess):
@@ -213,7 +223,7 @@ def find_mosquitto() -> Path | None:
 
 
 def make_broker(kind: BrokerKind, directory: Path) -> BrokerProcess:
-    """A broker of this kind, not yet started; ``auto`` prefers mosquitto.
+    """A broker of this kind, not yet started, that ends with the thread that starts it; ``auto`` prefers mosquitto.
 
     Raises:
         ConfigError: mosquitto was asked for and cannot be found.
@@ -222,7 +232,7 @@ def make_broker(kind: BrokerKind, directory: Path) -> BrokerProcess:
         return IotCore(directory)
     if find_mosquitto() is None:
         raise ConfigError("mosquitto is not on PATH or in /usr/sbin", "apt-get install mosquitto")
-    return Mosquitto(directory)
+    return Mosquitto(directory, prefix=dies_with_us())
 
 
 def free_port() -> int:

@@ -70,7 +70,7 @@ class Children:
             ConfigError: the command is not installed beside this Python.
         """
         environment = os.environ | dict.fromkeys(THREADS_VARIABLES, "1")
-        command = [*_dies_with_us(), find_program(program), *arguments]
+        command = [*dies_with_us(), find_program(program), *arguments]
         path = self.logs / f"{name}.log"
         with path.open("ab") as log:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
@@ -118,7 +118,7 @@ def find_program(name: str) -> str:
     return found
 
 
-def _dies_with_us() -> list[str]:
+def dies_with_us() -> list[str]:
     """A prefix by which the kernel ends the child when this process is killed, where util-linux offers it."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []

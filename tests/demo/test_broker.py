@@ -1,5 +1,9 @@
 import os
 import queue
+import signal
+import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -144,3 +148,28 @@ def test_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_auto_prefers_mosquitto(tmp_path: Path) -> None:
     assert find_mosquitto() is not None
     assert isinstance(make_broker("auto", tmp_path), Mosquitto)
+
+
+@pytest.mark.parametrize("kind", [pytest.param("mosquitto", marks=pytest.mark.mosquitto), "iotcore"])
+def test_the_demos_broker_is_not_left_behind_by_a_demo_that_is_killed(tmp_path: Path, kind: str) -> None:
+    program = (
+        "import os, pathlib, signal, sys\n"
+        "from server_bridge.demo.broker import make_broker\n"
+        "broker = make_broker(sys.argv[1], pathlib.Path(sys.argv[2]))\n"
+        "broker.start()\n"
+        "print(broker.port, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    killed = subprocess.run(
+        [sys.executable, "-c", program, kind, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    until_s = time.monotonic() + 15
+    while _listens(int(killed.stdout)):
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
