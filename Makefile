@@ -10,9 +10,10 @@ DEMO_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_SECONDS ?= 60
 SOAK_ARGS ?= --kills 300 --seed 0
+LONG_NETWORK := tests/link_faults tests/hostile tests/security tests/deploy
 LOCKS := deploy/locks
 
-.PHONY: help setup setup-ci oracle mosquitto demo test test-long check format lint types contracts docs demo-check fuzz soak soak-short bench clean
+.PHONY: help setup setup-ci oracle mosquitto demo test test-long check format lint types contracts docs demo-check fuzz soak bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -38,9 +39,12 @@ test: setup mosquitto ## the tests, without the long ones
 	$(BIN)/python -m pytest -m "not long"
 
 test-long: setup mosquitto ## kills, bad links, floods, installations: half a minute or more each
-	$(BIN)/python -m pytest -m long
+	@# mostly waiting, so in two halves side by side
+	@$(BIN)/python -m pytest -m long $(LONG_NETWORK) >.test-long.log 2>&1 & half=$$!; \
+	$(BIN)/python -m pytest -m long $(LONG_NETWORK:%=--ignore=%); here=$$?; \
+	wait $$half; there=$$?; cat .test-long.log; rm -f .test-long.log; [ $$here = 0 ] && [ $$there = 0 ]
 
-check: setup mosquitto format lint types contracts docs test test-long fuzz soak-short demo-check ## what CI runs
+check: setup mosquitto format lint types contracts docs test test-long fuzz demo-check ## what CI runs
 
 format: setup
 	$(BIN)/ruff format --check .
@@ -65,9 +69,6 @@ fuzz: setup ## hostile bytes on every topic and in every file, FUZZ_SECONDS long
 
 soak: setup mosquitto ## kill -9 of every part, three hundred times: SOAK_ARGS="--kills N --seed S"
 	$(BIN)/python -m tests.soak $(SOAK_ARGS)
-
-soak-short: setup mosquitto
-	$(BIN)/python -m tests.soak --kills 14 --seed $(SEED)
 
 bench: oracle ## benchmarks, side by side with their peers
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)

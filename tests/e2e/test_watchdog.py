@@ -28,6 +28,8 @@ _HANGS = (
     "from {program}.cli import main\n"
     "main()\n"
 )
+
+pytestmark = pytest.mark.long
 AGENT_PARTS = {
     "pipeline": ("edge_agent.sources.replay", "ReplaySource", "read"),
     "recorder": ("edge_agent.samples.store", "SampleStore", "add"),

@@ -4,10 +4,14 @@ import queue
 import time
 from collections.abc import Sequence
 
+import pytest
+
 from edge_agent.link.events import Connected, Disconnected, SessionEvent
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from tests.broker import Mosquitto
+
+pytestmark = pytest.mark.long
 
 CLIENTS = 200
 # Waits are uniform over 4 s: a quarter of them fall into any second, give or take four standard deviations (25).

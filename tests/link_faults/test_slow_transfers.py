@@ -4,6 +4,8 @@ import queue
 import time
 from pathlib import Path
 
+import pytest
+
 from edge_agent.link.blob_store import BlobStore
 from edge_agent.link.download import Downloader
 from edge_agent.link.events import Received
@@ -14,6 +16,8 @@ from edge_agent.wire.messages import ChunkGrant
 from tests.broker import Mosquitto
 from tests.link.peers import TOPICS, Publisher
 from tests.link_faults.proxy import LinkFault, LinkProxy
+
+pytestmark = pytest.mark.long
 
 SLOW = LinkFault(rate_bytes_s=16_000.0)
 SIZE_BYTES = 6 * 16384
