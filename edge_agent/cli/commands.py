@@ -1,9 +1,11 @@
 """The command line's root: commands, log lines, exit codes."""
 
 import faulthandler
+import signal
 import sys
 from enum import IntEnum
 from pathlib import Path
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -38,6 +40,7 @@ SettingsOption = Annotated[Path, typer.Option("--config", "-c", help="The settin
 @app.command()
 def run(config: SettingsOption = Path("agent.toml")) -> None:
     """Serve, monitor, fine-tune and update until SIGTERM."""
+    signal.signal(signal.SIGTERM, _leave)  # until the agent has its own: nothing has begun yet
     from edge_agent.runtime.agent import Agent
     from edge_agent.runtime.serving_alone import serve_alone
 
@@ -104,6 +107,10 @@ def main() -> None:
 
 def _settings(path: Path) -> AgentSettings:
     return load_settings(path)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(Exit.OK)
 
 
 def _complain(error: EdgeError) -> None:

@@ -1,5 +1,6 @@
 """One fleet's life under kills: seeded, told, judged."""
 
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +30,10 @@ class Episode:
     problems: tuple[str, ...]
 
 
+# The signal itself: it came before a process that had just been started again could take it.
+STOPPED = (0, -signal.SIGTERM)
+
+
 def live(directory: Path, bundle: Path, kinds: Sequence[str], seed: int) -> Episode:
     """Kill in the given kinds, shuffled, at seeded moments; wait until the loop closes; judge."""
     rng = Random(seed)
@@ -53,5 +58,5 @@ def live(directory: Path, bundle: Path, kinds: Sequence[str], seed: int) -> Epis
         recovery_s = time.monotonic() - last_s
     finally:
         statuses = victims.close()
-    problems += [f"{name} ended with {status}" for name, status in statuses.items() if status != 0]
+    problems += [f"{name} ended with {status}" for name, status in statuses.items() if status not in STOPPED]
     return Episode(seed, tuple(victims.kills), recovery_s, (*problems, *violations(victims.fleet)))
