@@ -33,17 +33,20 @@ def play(arm: Arm) -> tuple[tuple[BadRelease, ...], bool]:
         raise TransientError(f"{arm.title}: no release map was seen")
     keys = OnlineKeys.load(arm.folder.keys)
     now_s = time.time()
-    made = ((FLIPPED, *flipped_map(own, keys, now_s)), (STRANGER, *stranger_map(own, now_s)))
+    made = (
+        ("flipped map", FLIPPED, *flipped_map(own, keys, now_s)),
+        ("stranger's map", STRANGER, *stranger_map(own, now_s)),
+    )
     acts = []
     reasserted = True
-    for title, payload, version in made:
-        bad = _publish_and_wait(arm, title, payload, version)
+    for phase, title, payload, version in made:
+        bad = _publish_and_wait(arm, phase, title, payload, version)
         acts.append(bad)
         reasserted = _wait_for_own(arm, own) and reasserted
     return tuple(acts), reasserted
 
 
-def _publish_and_wait(arm: Arm, title: str, payload: bytes, version: int) -> BadRelease:
+def _publish_and_wait(arm: Arm, phase: str, title: str, payload: bytes, version: int) -> BadRelease:
     digest = sha256_hex(payload)
     published_s = time.time()
     _publish(arm, payload)
@@ -52,7 +55,7 @@ def _publish_and_wait(arm: Arm, title: str, payload: bytes, version: int) -> Bad
         refused = look.refusals(digest)
         return [gateway for gateway in arm.gateways if gateway not in refused]
 
-    look = arm.phase("hostile release", f"hostile release: {title[0].lower()}{title[1:]}", arm.limits.hostile, missing)
+    look = arm.phase(phase, f"hostile release: {title[0].lower()}{title[1:]}", arm.limits.hostile, missing)
     refusals = tuple(
         Refusal(gateway, reason, arm.seconds(at_s)) for gateway, (reason, at_s) in look.refusals(digest).items()
     )
