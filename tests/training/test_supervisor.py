@@ -122,7 +122,7 @@ def test_a_killed_worker_is_reported_as_crashed_with_its_signal(
     supervisor: TrainingSupervisor, bundle: Bundle, samples_db: Path
 ) -> None:
     supervisor.start(training_job(bundle, samples_db, epochs=LONG_EPOCHS))
-    os.kill(worker_pids(os.getpid())[0], signal.SIGSEGV)
+    os.kill(wait_for_worker(os.getpid()), signal.SIGSEGV)
     outcome = wait_for_outcome(supervisor)
     assert outcome.reason == "crashed"
     assert "SIGSEGV" in outcome.detail
@@ -174,7 +174,7 @@ def test_the_worker_dies_with_its_agent(bundle: Bundle, samples_db: Path, tmp_pa
     agent = subprocess.Popen([sys.executable, "-c", AGENT, str(tmp_path)], stdout=subprocess.PIPE)
     assert agent.stdout is not None
     assert b"training_started" in agent.stdout.readline()
-    worker = worker_pids(agent.pid)[0]
+    worker = wait_for_worker(agent.pid)
     time.sleep(1.0)
     assert alive(worker)
     agent.kill()
@@ -208,6 +208,15 @@ def worker_pids(parent: int) -> list[int]:
     for task in Path(f"/proc/{parent}/task").iterdir():
         found += [int(pid) for pid in (task / "children").read_text().split()]
     return [pid for pid in found if b"edge_agent.training.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def wait_for_worker(parent: int) -> int:
+    """The worker's process; its command line is empty for a moment while the kernel starts it."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not (found := worker_pids(parent)):
+        assert time.monotonic() < deadline_s, "no worker was started"
+        time.sleep(0.01)
+    return found[0]
 
 
 def alive(pid: int) -> bool:
