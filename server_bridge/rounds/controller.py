@@ -50,6 +50,7 @@ class FlagWatch:
         sorted_flags = sort_flags(
             flags,
             self._store.gateways.states(),
+            self._store.gateways.presences(),
             lambda gateway: released_weights(self._releases, bundle, gateway),
         )
         if sorted_flags.superseded:

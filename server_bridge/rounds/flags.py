@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from server_bridge.rounds.trigger import Flagged, Standing, standing
 from server_bridge.store.flags import StoredFlag
-from server_bridge.store.gateways import KnownState
+from server_bridge.store.gateways import KnownPresence, KnownState
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,17 @@ class OpenFlags:
 
 
 def sort_flags(
-    flags: list[StoredFlag], states: dict[str, KnownState], released: Callable[[str], str | None]
+    flags: list[StoredFlag],
+    states: dict[str, KnownState],
+    presences: dict[str, KnownPresence],
+    released: Callable[[str], str | None],
 ) -> OpenFlags:
     """Sort open flags by whether they still say something.
 
     Args:
         flags: open ones of one bundle.
         states: last state by gateway.
+        presences: last presence by gateway.
         released: digest of the weights that a gateway should run.
     """
     current, superseded = [], []
@@ -39,7 +43,9 @@ def sort_flags(
             superseded.append(flag)
         elif verdict is Standing.CURRENT:
             samples = _trainable(flag, known)
-            current.append(Flagged(flag.event.flag_id, flag.gateway, flag.received_s, samples))
+            presence = presences.get(flag.gateway)
+            online = presence is None or presence.online
+            current.append(Flagged(flag.event.flag_id, flag.gateway, flag.received_s, samples, online))
     return OpenFlags(tuple(current), tuple(superseded))
 
 

@@ -1,7 +1,7 @@
 """When drift flags start an adaptation: pure policy over what is known at one moment.
 
-too few flags ──> settling ──> too few samples ──> start
-     cool-down ^      (both at most until the cap)
+too few flags ──> settling ──> gateways away ──> too few samples ──> start
+     cool-down ^      (all three at most until the cap)
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ class TriggerParams:
         max_age_s: older flags do not count towards ``min_flags``.
         settle_s: how long no new flag may have come.
         min_samples: trainable samples that every flagged gateway should hold.
-        min_samples_cap_s: the longest that settling and samples are waited for, from the
-            moment at which ``min_flags`` was reached.
+        min_samples_cap_s: the longest that settling, gateways that are away and samples are
+            waited for, from the moment at which ``min_flags`` was reached.
         cooldown_s: rest after the end of an adaptation.
     """
 
@@ -43,12 +43,17 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flagged:
-    """An open flag about weights that run, and the trainable samples of its gateway now."""
+    """An open flag about weights that run, and what its gateway holds now.
+
+    ``online`` is false only for a gateway that is known to have left: without it a family would be
+    cut in two by who was there first.
+    """
 
     flag_id: str
     gateway: str
     received_s: float
     trainable_samples: int
+    online: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +114,19 @@ def _after_enough_flags(
 ) -> Decision:
     settled_s = max(flag.received_s for flag in flags) + params.settle_s
     short = sorted({flag.gateway for flag in flags if flag.trainable_samples < params.min_samples})
-    if now_s >= cap_s:
+    away = sorted({flag.gateway for flag in flags if not flag.online})
+    if now_s >= cap_s and (short or away or now_s < settled_s):
         detail = (
-            f"the cap of {params.min_samples_cap_s:.0f} s is reached; short of samples: {', '.join(short) or 'none'}"
+            f"the cap of {params.min_samples_cap_s:.0f} s is reached; short of samples: {', '.join(short) or 'none'}; "
+            f"away: {', '.join(away) or 'none'}"
         )
-        return Decision(True, "cap-reached" if short or now_s < settled_s else "flags-settled", detail, gateways)
+        return Decision(True, "cap-reached", detail, gateways)
     if now_s < settled_s:
         detail = f"{len(gateways)} gateways flagged; waiting for {params.settle_s:.0f} s without a new flag"
         return Decision(False, "settling", detail, gateways, min(settled_s, cap_s))
+    if away:
+        detail = f"{len(away)} of {len(gateways)} flagged gateways are away: {', '.join(away)}"
+        return Decision(False, "gateways-away", detail, gateways, cap_s)
     if short:
         detail = (
             f"{len(short)} of {len(gateways)} gateways hold fewer than {params.min_samples} samples: {', '.join(short)}"

@@ -10,8 +10,8 @@ PARAMS = TriggerParams(
 )
 
 
-def flagged(gateway: str, received_s: float, samples: int = 100) -> Flagged:
-    return Flagged(f"{gateway}-{received_s}", gateway, received_s, samples)
+def flagged(gateway: str, received_s: float, samples: int = 100, online: bool = True) -> Flagged:
+    return Flagged(f"{gateway}-{received_s}", gateway, received_s, samples, online)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,10 @@ def flagged(gateway: str, received_s: float, samples: int = 100) -> Flagged:
         ([flagged("a", 0.0, 99), flagged("b", 10.0)], 80.0, None, False, "too-few-samples", 310.0),
         ([flagged("a", 0.0, 99), flagged("b", 10.0)], 310.0, None, True, "cap-reached", None),
         ([flagged("a", 0.0), flagged("b", 10.0), flagged("c", 309.0)], 310.0, None, True, "cap-reached", None),
+        ([flagged("a", 0.0, online=False), flagged("b", 10.0)], 80.0, None, False, "gateways-away", 310.0),
+        ([flagged("a", 0.0, 9), flagged("b", 1.0, online=False)], 80.0, None, False, "gateways-away", 301.0),
+        ([flagged("a", 0.0, online=False), flagged("b", 10.0)], 310.0, None, True, "cap-reached", None),
+        ([flagged("a", 0.0), flagged("b", 10.0)], 310.0, None, True, "flags-settled", None),
         ([flagged("a", 0.0), flagged("b", 10.0)], 80.0, 20.0, False, "cool-down", 520.0),
         ([flagged("a", 0.0), flagged("b", 10.0)], 520.0, 20.0, True, "flags-settled", None),
     ],
@@ -44,6 +48,7 @@ FLAGS = st.lists(
         st.sampled_from(["a", "b", "c", "d"]),
         st.floats(0, 500),
         st.integers(0, 200),
+        st.booleans(),
     ),
     max_size=8,
 )
