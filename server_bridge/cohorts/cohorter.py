@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_bridge.cohorts.clustering import AutoKMeans, Clusterer
+from server_bridge.cohorts.explanation import Explanation
 from server_bridge.cohorts.projection import VARIANCE_THRESHOLD, project
 from server_bridge.cohorts.selectors import Vector
 from server_bridge.cohorts.signed_ks import signed_ks_statistic
@@ -45,6 +46,7 @@ class CohortAssignment:
         positive_group: clients whose statistic is above 0.
         negative_group: clients whose statistic is 0 or below.
         similarities: client to the mean cosine of its change with its group's others, where used.
+        explanations: client to why it is in its group, where the cohorter says so.
     """
 
     assignments: dict[ClientId, int] = field(default_factory=dict)
@@ -52,6 +54,7 @@ class CohortAssignment:
     positive_group: list[ClientId] = field(default_factory=list)
     negative_group: list[ClientId] = field(default_factory=list)
     similarities: dict[ClientId, float] = field(default_factory=dict)
+    explanations: dict[ClientId, Explanation] = field(default_factory=dict)
 
     @property
     def num_cohorts(self) -> int:
