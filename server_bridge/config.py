@@ -30,7 +30,11 @@ class BridgeSection(Section):
 
 
 class StrategySection(Section):
-    """Which strategy; ``learning_rate``, ``beta_1``, ``beta_2`` and ``tau`` are FedAdam's."""
+    """Which strategy; ``learning_rate``, ``beta_1``, ``beta_2`` and ``tau`` are FedAdam's.
+
+    `aggregation` forms each cohort's mean (`clma`, `clma-paper`); but for `mean`, which weighs by example counts, a
+    minority of hostile gateways cannot move it far. `trimmed-mean` and `krum` withstand `hostile_share` of a cohort.
+    """
 
     name: Literal["clma", "clma-paper", "fedavg", "fedadam"] = "clma"
     cut: Annotated[float, Field(ge=-1, le=1)] = 0.35
@@ -42,6 +46,8 @@ class StrategySection(Section):
     beta_2: Annotated[float, Field(ge=0, lt=1)] = 0.99
     tau: Positive = 1e-3
     min_nodes: Natural = 1
+    aggregation: Literal["mean", "trimmed-mean", "median", "krum"] = "mean"
+    hostile_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
 
 
 class TriggerSection(Section):

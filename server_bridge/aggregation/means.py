@@ -28,11 +28,30 @@ def weighted_mean(models: Sequence[Tensors], weights: Sequence[float]) -> dict[s
     if not models or len(models) != len(weights):
         raise ValueError(f"{len(models)} models and {len(weights)} weights")
     shares = _shares(weights)
+    check_alike(models)
+    return {name: _mean_tensor([model[name] for model in models], shares) for name in models[0]}
+
+
+def check_alike(models: Sequence[Tensors]) -> None:
+    """Models have the same names and shapes.
+
+    Raises:
+        ValueError: they have not, or there is none.
+    """
+    if not models:
+        raise ValueError("no model")
     first = models[0]
     for model in models[1:]:
         if model.keys() != first.keys():
             raise ValueError(f"models differ in tensor {sorted(model.keys() ^ first.keys())[0]!r}")
-    return {name: _mean_tensor(name, [model[name] for model in models], shares) for name in first}
+        for name, tensor in model.items():
+            if tensor.shape != first[name].shape:
+                raise ValueError(f"tensor {name!r} has shapes {first[name].shape} and {tensor.shape}")
+
+
+def like(pattern: NDArray[Any], values: NDArray[np.float64]) -> NDArray[Any]:
+    """Float64 values in a pattern's dtype; rounded to the nearest where that is whole numbers."""
+    return (np.rint(values) if np.issubdtype(pattern.dtype, np.integer) else values).astype(pattern.dtype)
 
 
 def _shares(weights: Sequence[float]) -> list[float]:
@@ -42,14 +61,10 @@ def _shares(weights: Sequence[float]) -> list[float]:
     return [float(weight) / total for weight in weights]
 
 
-def _mean_tensor(name: str, tensors: Sequence[NDArray[Any]], shares: Sequence[float]) -> NDArray[Any]:
+def _mean_tensor(tensors: Sequence[NDArray[Any]], shares: Sequence[float]) -> NDArray[Any]:
     # Around the first model: identical tensors give themselves, whatever the rounding of the shares.
     origin = np.asarray(tensors[0], np.float64)
     offset = np.zeros_like(origin)
     for tensor, share in zip(tensors[1:], shares[1:], strict=True):
-        if tensor.shape != origin.shape:
-            raise ValueError(f"tensor {name!r} has shapes {origin.shape} and {tensor.shape}")
         offset += share * (np.asarray(tensor, np.float64) - origin)
-    mean = origin + offset
-    dtype = tensors[0].dtype
-    return (np.rint(mean) if np.issubdtype(dtype, np.integer) else mean).astype(dtype)
+    return like(tensors[0], origin + offset)

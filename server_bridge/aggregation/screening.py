@@ -1,4 +1,4 @@
-"""Which updates may be averaged: names, shapes, dtypes, finite values, lengths, example counts."""
+"""Which updates may be averaged: names, shapes, dtypes, finite values, lengths, copies, example counts."""
 
 import math
 from collections.abc import Mapping
@@ -16,7 +16,8 @@ class Refusal:
     """Why something was not used.
 
     Attributes:
-        reason: a stable word (``bad-norm``, ``bad-tensors``, ``bad-examples`` ...).
+        reason: a stable word (``bad-norm``, ``bad-tensors``, ``bad-examples``, ``zero-update``,
+            ``copied-update`` ...).
         detail: the same for people.
     """
 
@@ -73,6 +74,30 @@ def tensors_norm(tensors: Tensors) -> float:
     with np.errstate(over="ignore"):
         squares = [float(np.square(tensor, dtype=np.float64).sum()) for tensor in tensors.values()]
     return math.sqrt(sum(squares))
+
+
+def check_moved(length: float) -> Refusal | None:
+    """Refuse an update of length 0: no training leaves every weight as it was, and it would hold the mean back."""
+    return Refusal("zero-update", "every weight is as it was sent") if length == 0 else None
+
+
+def check_copies(digests: Mapping[str, str]) -> dict[str, Refusal]:
+    """Refuse updates that repeat another gateway's to the last bit; gateways with data of their own never do.
+
+    Which of them trained it cannot be told, so the first by id counts, once: a copy gives nobody a second voice.
+
+    Args:
+        digests: gateway to the digest of its update.
+
+    Returns:
+        The refused, by gateway.
+    """
+    first: dict[str, str] = {}
+    refused: dict[str, Refusal] = {}
+    for gateway, digest in sorted(digests.items()):
+        if first.setdefault(digest, gateway) != gateway:
+            refused[gateway] = Refusal("copied-update", f"the same as that of {first[digest]}, to the last bit")
+    return refused
 
 
 def check_norms(

@@ -12,7 +12,7 @@ from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
-from server_bridge.aggregation.means import weighted_mean
+from server_bridge.aggregation.robust import Aggregation
 from server_bridge.aggregation.screening import Refusal
 from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, CohortContext, Cohorter
 from server_bridge.cohorts.cosine import CosineCohorter
@@ -63,6 +63,7 @@ class CLMA(FedAvg):
             of its round before by more than this. It never moves a client that this adaptation
             has already regrouped. ``None`` for off.
         new_cohort_id: names new cohorts; ``c1``, ``c2`` ... if not given.
+        aggregation: how every cohort's mean is formed; by example counts if not given.
         kwargs: FedAvg's.
 
     Source: N L et al. 2024, Algorithms 1 and 2.
@@ -77,12 +78,14 @@ class CLMA(FedAvg):
         flagged: Flagged | None = None,
         loss_gamma: float | None = None,
         new_cohort_id: Callable[[], CohortId] | None = None,
+        aggregation: Aggregation | None = None,
         **kwargs: Unpack[FedAvgOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.cohorter = cohorter or CosineCohorter()
         self.param_selector = param_selector or DefaultSelector()
         self.merge_cohorts_threshold = merge_cohorts_threshold
+        self.aggregation = aggregation or Aggregation()
         self.registry = CohortRegistry(new_cohort_id)
         self._flagged = flagged
         self._loss_gamma = loss_gamma
@@ -168,7 +171,7 @@ class CLMA(FedAvg):
             self.registry.snapshot()
             return None, None
         drifted = self._drifted(server_round, updates)
-        reference = self._reference or _mean_of([u.base for u in updates], updates)
+        reference = self._reference or self._mean_of([u.base for u in updates], updates)
         for update in updates:
             if update.client in drifted:
                 self.registry.quarantine(update.client)
@@ -178,7 +181,7 @@ class CLMA(FedAvg):
         self.registry.prune_empty()
         merged = self._merge(created)
         self.registry.snapshot()
-        self._reference = _mean_of([u.params for u in updates], updates)
+        self._reference = self._mean_of([u.params for u in updates], updates)
         metrics = self.train_metrics_aggr_fn(_contents(updates), self.weighted_by_key)
         metrics["clma-num-cohorts"] = len(self.registry.cohort_ids)
         metrics["clma-num-drifted"] = len(drifted)
@@ -267,7 +270,7 @@ class CLMA(FedAvg):
         for cohort in self.registry.cohort_ids:
             mine = [update for update in updates if self.registry.cohort_of(update.client) == cohort]
             if mine:
-                self.registry.set_params(cohort, _mean_of([u.params for u in mine], mine))
+                self.registry.set_params(cohort, self._mean_of([u.params for u in mine], mine))
 
     def _regroup(self, updates: Sequence[ClientUpdate], drifted: Set[ClientId], reference: Model) -> list[CohortId]:
         if not drifted:
@@ -281,7 +284,8 @@ class CLMA(FedAvg):
         created = []
         for group in sorted(groups.values(), key=lambda members: members[0].client):
             members = [update.client for update in group]
-            created.append(self.registry.create_cohort(members, _mean_of([u.params for u in group], group), statistics))
+            model = self._mean_of([u.params for u in group], group)
+            created.append(self.registry.create_cohort(members, model, statistics))
             logger.info("cohort_created", cohort=created[-1], members=members)
         self._regrouped |= set(drifted)
         return created
@@ -313,6 +317,9 @@ class CLMA(FedAvg):
             reliability={u.client: u.reliability for u in updates if u.reliability is not None},
         )
 
+    def _mean_of(self, models: Sequence[Mapping[str, NDArray[Any]]], updates: Sequence[ClientUpdate]) -> Model:
+        return self.aggregation.combine(models, [update.examples for update in updates])
+
     def _merge(self, created: Sequence[CohortId]) -> int:
         if self.merge_cohorts_threshold is None:
             return 0
@@ -326,10 +333,6 @@ def takes_context(cohorter: Cohorter) -> bool:
     """Whether a cohorter's ``cohort`` accepts ``context``; a three-argument one works without."""
     parameters = inspect.signature(cohorter.cohort).parameters.values()
     return any(p.name == "context" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-
-
-def _mean_of(models: Sequence[Mapping[str, NDArray[Any]]], updates: Sequence[ClientUpdate]) -> Model:
-    return weighted_mean(models, [update.examples for update in updates])
 
 
 def _contents(updates: Sequence[ClientUpdate]) -> list[RecordDict]:

@@ -10,7 +10,14 @@ from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import Evaluate, EvaluateResult, Train, TrainResult
 from edge_agent.wire.tensors import Weights
 from edge_agent.wire.updates import decode_update
-from server_bridge.aggregation.screening import Refusal, check_examples, check_norms, tensors_norm
+from server_bridge.aggregation.screening import (
+    Refusal,
+    check_copies,
+    check_examples,
+    check_moved,
+    check_norms,
+    tensors_norm,
+)
 from server_bridge.fleet.transport import Outcome
 from server_bridge.flower.orders import Assignment
 from server_bridge.flower.records import EXAMPLES_KEY, Metrics
@@ -35,6 +42,7 @@ class NodeResult:
         metrics: all that the gateway reported.
         update_norm: Euclidean length of the update, if it could be decoded.
         weights: base plus update, for a good train result, until a reply is made of it.
+        fingerprint: of the update's values, if it could be decoded.
     """
 
     gateway: str
@@ -50,6 +58,7 @@ class NodeResult:
     metrics: Metrics
     update_norm: float | None
     weights: Weights | None
+    fingerprint: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -69,12 +78,19 @@ def screen(assignments: Sequence[Assignment], outcomes: Sequence[Outcome], setti
         One result an assignment, in the same order; the bad ones with a reason and without weights.
     """
     results = [_read(a, o, settings) for a, o in zip(assignments, outcomes, strict=True)]
+    copies = check_copies({r.gateway: r.fingerprint for r in results if r.ok and r.fingerprint is not None})
+    results = [_refuse(r, copies[r.gateway]) if r.gateway in copies else r for r in results]
     lengths = {r.gateway: r.update_norm for r in results if r.ok and r.update_norm is not None}
     base_lengths = {id(r.base_weights): tensors_norm(r.base_weights) for r in results if r.gateway in lengths}
     refused = check_norms(
         lengths, {r.gateway: base_lengths[id(r.base_weights)] for r in results if r.gateway in lengths}, settings.norms
     )
     return [_refuse(r, refused[r.gateway]) if r.gateway in refused else r for r in results]
+
+
+def _fingerprint(delta: Weights) -> str:
+    """Of the decoded values: the same update can be compressed into different bytes."""
+    return sha256_hex(b"".join(sha256_hex(delta[name].tobytes()).encode() for name in sorted(delta)))
 
 
 def _refuse(result: NodeResult, refusal: Refusal) -> NodeResult:
@@ -147,7 +163,8 @@ def _decode(result: NodeResult, outcome: Outcome, answer: TrainResult, settings:
         return _refuse(result, Refusal("bad-tensors", error.problem))
     with np.errstate(over="ignore", invalid="ignore"):
         weights = {name: result.base_weights[name] + tensor for name, tensor in delta.items()}
-    result = replace(result, update_norm=tensors_norm(delta), weights=weights)
+    result = replace(result, update_norm=tensors_norm(delta), weights=weights, fingerprint=_fingerprint(delta))
     if not all(np.isfinite(tensor).all() for tensor in weights.values()):
         return _refuse(result, Refusal("bad-norm", "base plus update is not finite"))
-    return result
+    refusal = check_moved(result.update_norm or 0.0)
+    return _refuse(result, refusal) if refusal else result

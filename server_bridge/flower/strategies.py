@@ -8,6 +8,7 @@ import numpy as np
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from edge_agent.errors import ConfigError, DataError
+from server_bridge.aggregation.robust import HOSTILE_SHARE, Aggregation, RuleName
 from server_bridge.cohorts.clustering import AutoKMeans
 from server_bridge.cohorts.cohorter import CLMACohorter
 from server_bridge.cohorts.cosine import CUT, CosineCohorter
@@ -33,6 +34,9 @@ class StrategySettings:
         beta_2: of the second moment (``fedadam``).
         tau: adaptivity; decides the result, so it is always stated (``fedadam``).
         min_nodes: fewer gateways online than this, and no round begins.
+        aggregation: how each cohort's mean is formed: ``mean``, ``trimmed-mean``, ``median`` or
+            ``krum`` (``clma*``).
+        hostile_share: the share of a cohort that trimmed mean and Krum withstand.
     """
 
     name: StrategyName = "clma"
@@ -45,6 +49,8 @@ class StrategySettings:
     beta_2: float = 0.99
     tau: float = 1e-3
     min_nodes: int = 1
+    aggregation: RuleName = "mean"
+    hostile_share: float = HOSTILE_SHARE
 
 
 def make_strategy(
@@ -68,6 +74,10 @@ def make_strategy(
         min_evaluate_nodes=settings.min_nodes,
         min_available_nodes=settings.min_nodes,
     )
+    if settings.name in ("fedavg", "fedadam") and settings.aggregation != "mean":
+        raise ConfigError(
+            f"strategy.aggregation {settings.aggregation!r} is not for {settings.name}", "use it with name = clma"
+        )
     if settings.name == "fedavg":
         return FedAvg(**nodes)
     if settings.name == "fedadam":
@@ -83,6 +93,10 @@ def make_strategy(
         )
     except ValueError as error:
         raise ConfigError(f"strategy.cut: {error}") from error
+    try:
+        aggregation = Aggregation(settings.aggregation, settings.hostile_share)
+    except ValueError as error:
+        raise ConfigError(f"strategy: {error}") from error
     return CLMA(
         cohorter=cohorter,
         param_selector=AllParams() if paper else None,
@@ -90,6 +104,7 @@ def make_strategy(
         flagged=flagged,
         loss_gamma=settings.gamma if settings.algorithm2 else None,
         new_cohort_id=new_cohort_id,
+        aggregation=aggregation,
         **nodes,
     )
 

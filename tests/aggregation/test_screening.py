@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server_bridge.aggregation.screening import NormLimits, check_examples, check_like, check_norms, tensors_norm
+from server_bridge.aggregation.screening import (
+    NormLimits,
+    Refusal,
+    check_copies,
+    check_examples,
+    check_like,
+    check_moved,
+    check_norms,
+    tensors_norm,
+)
 
 PATTERN = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(3, np.float32)}
 
@@ -90,3 +99,16 @@ def test_others_that_did_not_move_say_nothing() -> None:
 
 def test_an_endless_update_is_refused() -> None:
     assert set(check_norms({"a": math.inf, "b": 1.0}, BASES, NormLimits())) == {"a"}
+
+
+def test_an_update_that_changes_nothing_is_refused() -> None:
+    assert check_moved(1e-30) is None
+    assert check_moved(0.0) == Refusal("zero-update", "every weight is as it was sent")
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), st.sampled_from("uvwxyz")))
+def test_of_equal_updates_exactly_the_first_by_id_counts(digests: dict[str, str]) -> None:
+    refused = check_copies(digests)
+    kept = {gateway: digest for gateway, digest in digests.items() if gateway not in refused}
+    assert sorted(kept.values()) == sorted(set(digests.values()))
+    assert all(min(g for g in digests if digests[g] == digest) == gateway for gateway, digest in kept.items())

@@ -58,10 +58,13 @@ class FolderBlobs(Mapping[str, bytes]):
         return 0
 
 
-def shifted(step: float) -> Learn:
+def shifted(step: float, own: int) -> Learn:
+    """A common pattern, and a little of its own: two gateways never send the same update."""
+
     def learn(base: Weights, order: Train) -> Weights:
         pattern = np.arange(base["w"].size, dtype=np.float32).reshape(base["w"].shape) % 3 - 1
-        return {"w": (step * pattern).astype(np.float32), "b": np.zeros_like(base["b"])}
+        noise = np.random.default_rng(own).normal(size=pattern.shape)
+        return {"w": (step * (pattern + 0.01 * noise)).astype(np.float32), "b": np.zeros_like(base["b"])}
 
     return learn
 
@@ -148,7 +151,7 @@ class Plant:
     def start_everything(self) -> None:
         """The scripted gateways have no outbox, so they speak only when the bridge hears them."""
         self.start_bridge()
-        learns = {"g1": shifted(0.5), "g2": shifted(0.5), "g3": shifted(0.001)}
+        learns = {"g1": shifted(0.5, 1), "g2": shifted(0.5, 2), "g3": shifted(0.001, 3)}
         self.gateways = {
             name: ScriptedGateway(
                 self.settings, FLEET, name, FolderBlobs(self.folder / "blobs"), learns[name], self.verify

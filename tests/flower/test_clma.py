@@ -1,9 +1,12 @@
 from typing import Any
 
+import numpy as np
+import pytest
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import NDArray
 
+from server_bridge.aggregation.robust import Aggregation, RuleName
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.grid import MqttGrid
 from server_bridge.flower.records import to_record, to_tensors
@@ -144,3 +147,19 @@ def test_evaluation_is_on_each_cohorts_weights() -> None:
         cohort = str(message.content.config_records["config"]["clma-cohort"])
         assert cohort == strategy.registry.cohort_of(message.metadata.dst_node_id)
         close(to_tensors(message.content.array_records["arrays"]), strategy.registry.params(cohort))
+
+
+@pytest.mark.parametrize("rule", ["trimmed-mean", "median", "krum"])
+def test_every_cohorts_mean_follows_the_rule(rule: RuleName) -> None:
+    """Node 5 sends its update a thousandfold, in the root's mean; node 4 in a new cohort's."""
+    clients = fleet_of(a=[1, 2, 3, 4], c=[5, 6, 7, 8, 9])
+    for node in (4, 5):
+        clients[node].change = {name: 1000 * tensor for name, tensor in clients[node].change.items()}
+    strategy = CLMA(flagged=flags(r1=[1, 2, 3, 4]), aggregation=Aggregation(rule, 0.2), **options())
+    rounds = Rounds(strategy, clients).run()
+    (cohort,) = [name for name in strategy.registry.cohort_ids if name != "root"]
+    for name, members in ((cohort, [1, 2, 3]), ("root", [6, 7, 8, 9])):
+        honest = np.stack([rounds.got[node]["w"] for node in members])
+        model = strategy.registry.params(name)["w"]
+        assert (model >= honest.min(axis=0) - 1e-5).all()
+        assert (model <= honest.max(axis=0) + 1e-5).all()

@@ -89,6 +89,7 @@ HOSTILE: list[tuple[str, Tamper, str]] = [
     ("1e6 times the norm", with_update(_scaled(1e6)), "bad-norm: update length"),
     ("101 times the norm", with_update(_scaled(150)), "bad-norm: update length"),
     ("overflow", with_update(lambda d: {n: np.full_like(t, 3.4e38) for n, t in d.items()}), "bad-norm"),
+    ("zero", with_update(_scaled(0)), "zero-update: every weight is as it was sent"),
     ("stale round", _result({"round": 7}), "stale-round: the result is of round 7"),
     ("stale cohort", _result({"cohort": "c9"}), "stale-cohort: the result is of cohort 'c9'"),
     ("stale base", _manifest({"base": "c" * 64}), "stale-base: the update is from cccc"),
@@ -115,6 +116,18 @@ def test_a_bad_update_is_refused_by_name_and_the_round_completes_without_it(
     without.members["g3"].silent = True
     expected = _round(without, name)[2]
     assert all((arrays[tensor] == expected[tensor]).all() for tensor in expected)
+
+
+def test_a_copy_of_anothers_update_gives_no_second_voice() -> None:
+    fleet = _fleet(None)
+    fleet.members["g3"].learn = fleet.members["g1"].learn
+    fleet.members["g3"].examples = 1000
+    failed, ok, arrays = _round(fleet)
+    assert ok == ("g0", "g1", "g2")
+    assert failed == {"g3": "copied-update: the same as that of g1, to the last bit"}
+    without = _fleet(None)
+    without.members["g3"].silent = True
+    assert all((arrays[name] == tensor).all() for name, tensor in _round(without)[2].items())
 
 
 @pytest.mark.parametrize("count", [0, -3, 1_001, 0.0])

@@ -46,6 +46,10 @@ def test_wrong_settings_are_the_operators() -> None:
         make_strategy(StrategySettings(name="median"))  # type: ignore[arg-type]  # what an operator may write
     with pytest.raises(ConfigError, match="cut"):
         make_strategy(StrategySettings(cut=3.0))
+    with pytest.raises(ConfigError, match="'krum' is not for fedavg"):
+        make_strategy(StrategySettings(name="fedavg", aggregation="krum"))
+    with pytest.raises(ConfigError, match="hostile_share"):
+        make_strategy(StrategySettings(aggregation="krum", hostile_share=0.5))
 
 
 def test_fedadams_moments_survive() -> None:
