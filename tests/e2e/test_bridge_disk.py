@@ -32,7 +32,8 @@ def test_flags_wait_for_a_bridge_whose_disk_is_full(tmp_path: Path, mosquitto: M
             _allow(under, bridge)
             if not bridge.alive:  # its service manager would
                 fleet.start_bridge()
-            fleet.wait("the loop to close", lambda store: is_closed(fleet, store), timeout_s=120)
+            since_s = time.time()
+            fleet.wait("the loop to close", lambda store: is_closed(fleet, store, since_s), timeout_s=120)
         finally:
             fleet.stop()
         assert violations(fleet) == []

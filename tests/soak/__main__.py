@@ -1,67 +1,86 @@
-"""``python -m tests.soak --kills N --seed S``: mixed kills over as many fleets as it takes, and a table."""
+"""``python -m tests.soak --kills N --seed S --beside B``: mixed kills over as many fleets as it takes, and a table."""
 
 import argparse
 import shutil
-import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
 from tests.e2e.toy import toy_bundle
 from tests.soak.episode import Episode, live
+from tests.soak.table import line, table
 from tests.soak.victims import KINDS
 
 KILLS_A_FLEET = 7
+SEEDS_A_RUN = 100_000
+BESIDE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one fleet will go through."""
+
+    seed: int
+    kinds: tuple[str, ...]
 
 
 def main() -> int:
-    """Run, print the table, and return the exit status: 1 if anything must not be."""
+    """Run, print the table, and return the exit status: 1 if anything must not be or a kill missed."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        episodes = list(_episodes(Path(folder), arguments.kills, arguments.seed))
-    print(table(episodes))
-    return 1 if any(episode.problems for episode in episodes) else 0
+    parser.add_argument("--beside", type=int, default=BESIDE, help=f"fleets at once (default {BESIDE})")
+    parser.add_argument("--only", type=int, nargs="+", metavar="SEED", help="fleets of these seeds and no others")
+    given = parser.parse_args()
+    plans = [plan for plan in planned(given.kills, given.seed) if given.only is None or plan.seed in given.only]
+    if not plans:
+        parser.error("no fleet of this run has such a seed")
+    folder = Path(tempfile.mkdtemp(prefix="soak-"))
+    began_s = time.monotonic()
+    episodes = list(_episodes(folder, plans, given.beside))
+    print(table(episodes, time.monotonic() - began_s))
+    if all(episode.well for episode in episodes):
+        shutil.rmtree(folder)
+        return 0
+    print(f"folders of the fleets that are not well: {folder}")
+    return 1
 
 
-def _episodes(folder: Path, kills: int, seed: int) -> Iterator[Episode]:
-    bundle = toy_bundle(folder / "made").path
-    left = kills
-    number = 0
-    while left > 0:
-        fleet_seed = seed * 100_000 + number
+def planned(kills: int, seed: int) -> list[Plan]:
+    """The fleets of a run: each has its seed, from which its kills are drawn."""
+    plans = []
+    for number, first in enumerate(range(0, kills, KILLS_A_FLEET)):
+        fleet_seed = seed * SEEDS_A_RUN + number
         rng = Random(fleet_seed)
-        kinds = [rng.choice(KINDS) for _ in range(min(left, KILLS_A_FLEET))]
-        directory = folder / str(number)
-        episode = live(directory, bundle, kinds, fleet_seed)
-        left -= len(kinds)
-        number += 1
-        verdict = "; ".join(episode.problems) or "well"
-        print(f"fleet {number} seed {fleet_seed}: {' '.join(kinds)}: {episode.recovery_s:.1f} s, {verdict}", flush=True)
-        if not episode.problems:
+        kinds = tuple(rng.choice(KINDS) for _ in range(min(kills - first, KILLS_A_FLEET)))
+        plans.append(Plan(fleet_seed, kinds))
+    return plans
+
+
+def _episodes(folder: Path, plans: Sequence[Plan], beside: int) -> Iterator[Episode]:
+    """In the order of the seeds, each as soon as it and all before it have ended."""
+    bundle = toy_bundle(folder / "made").path
+
+    def lived(plan: Plan) -> Episode:
+        directory = folder / str(plan.seed)
+        episode = live(directory, bundle, plan.kinds, plan.seed)
+        if episode.well:
             shutil.rmtree(directory)
-        yield episode
+        return episode
 
-
-def table(episodes: list[Episode]) -> str:
-    """A row a kind, then the fleets."""
-    rows = [f"{'killed':<22}{'kills':>7}{'hit':>6}"]
-    kills = [kill for episode in episodes for kill in episode.kills]
-    for kind in KINDS:
-        mine = [kill for kill in kills if kill.kind == kind]
-        rows.append(f"{kind:<22}{len(mine):>7}{sum(kill.hit for kill in mine):>6}")
-    times = sorted(episode.recovery_s for episode in episodes)
-    well = sum(not episode.problems for episode in episodes)
-    rows.append(f"{'all':<22}{len(kills):>7}{sum(kill.hit for kill in kills):>6}")
-    rows.append(
-        f"fleets {len(episodes)}, of which well {well}; last kill to closed loop: "
-        f"median {statistics.median(times):.1f} s, worst {times[-1]:.1f} s"
-    )
-    return "\n".join(rows)
+    # A thread stays until the last fleet has ended: the kernel ends children with the thread that started them.
+    with ThreadPoolExecutor(beside, "fleet") as pool:
+        try:
+            for episode in pool.map(lived, plans):
+                print(line(episode), flush=True)
+                yield episode
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 if __name__ == "__main__":

@@ -16,15 +16,20 @@ from tests.e2e.fleet import ToyFleet
 DRIFTED = ("gw1", "gw2")
 
 
-def is_closed(fleet: ToyFleet, store: Store) -> bool:
-    """Every drifted gateway serves released weights of a cohort of its own, nothing is open."""
+def is_closed(fleet: ToyFleet, store: Store, since_s: float) -> bool:
+    """Every drifted gateway serves released weights of a cohort of its own, nothing is open.
+
+    Args:
+        since_s: states that the bridge received earlier, in seconds since 1970, tell nothing.
+    """
     adaptations = store.adaptations.all()
     if not adaptations or adaptations[-1].status != DONE or any(one.status == RUNNING for one in adaptations):
         return False
     if any(flag.status == OPEN for flag in store.flags.all()):
         return False
     latest = FileReleaseBook(fleet.bridge_dir / "releases").latest()
-    states = {gateway: known.state for gateway, known in store.gateways.states().items()}
+    known = store.gateways.states()
+    states = {gateway: one.state for gateway, one in known.items() if one.received_s > since_s}
     if latest is None or set(states) != set(fleet.drifts):
         return False
     current = {one.cohort: one.current.weights.digest for one in latest[0].cohorts}

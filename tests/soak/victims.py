@@ -18,7 +18,9 @@ ALONE = ("agent", "worker", "bridge", "broker")
 TOGETHER = ("agent+bridge", "bridge+broker", "agent+bridge+broker")
 KINDS = (*ALONE, *TOGETHER)
 ROUNDS = 4
-WORKER_WAIT_S = 45.0
+WORKER_WAIT_S = 90.0
+LONGEST_LIFE_S = 0.5
+HOLD_S = 5.0
 LONGEST_ABSENCE_S = 1.5
 _WORKER = b"edge_agent.training.worker"
 
@@ -54,20 +56,25 @@ class Victims:
         self.fleet.start()
         self.started_s = time.monotonic()
 
+    @property
+    def age_s(self) -> float:
+        """Since the fleet's start."""
+        return time.monotonic() - self.started_s
+
     def strike(self, kind: str) -> None:
         """Kill what ``kind`` names, together, and start each again after a moment."""
         gateway = self.rng.choice(list(DRIFTS))
         if kind == "worker":
             hit = self._kill_worker()
-        else:
-            parts = kind.split("+")
-            self._kill(parts, gateway)
-            hit = True
-            self.rng.shuffle(parts)
-            for part in parts:
-                time.sleep(self.rng.uniform(0.0, LONGEST_ABSENCE_S))
-                self._start(part, gateway)
-        self.kills.append(Kill(kind, gateway, time.monotonic() - self.started_s, hit))
+            self.kills.append(Kill(kind, gateway, self.age_s, hit))
+            return
+        parts = kind.split("+")
+        hit = self._kill(parts, gateway)
+        self.kills.append(Kill(kind, gateway, self.age_s, hit))
+        self.rng.shuffle(parts)
+        for part in parts:
+            time.sleep(self.rng.uniform(0.0, LONGEST_ABSENCE_S))
+            self._start(part, gateway)
 
     def close(self) -> dict[str, int | None]:
         """End every process; exit statuses."""
@@ -76,15 +83,16 @@ class Victims:
         finally:
             self.broker.kill()
 
-    def _kill(self, parts: list[str], gateway: str) -> None:
+    def _kill(self, parts: list[str], gateway: str) -> bool:
+        """Whether all were there and ended by it."""
         names = {"agent": gateway, "bridge": "bridge"}
         processes = [self.fleet.children.members[names[part]].process for part in parts if part in names]
         for process in processes:
             process.kill()
+        broker_there = self.broker.alive
         if "broker" in parts:
             self.broker.kill()
-        for process in processes:
-            process.wait(10.0)
+        return broker_there and [process.wait(10.0) for process in processes] == [-signal.SIGKILL] * len(processes)
 
     def _start(self, part: str, gateway: str) -> None:
         if part == "broker":
@@ -100,21 +108,36 @@ class Victims:
         return self.directory / f"{gateway}-drifted.npz"
 
     def _kill_worker(self) -> bool:
-        """Kill a training worker within a moment of its appearance; whether there was one."""
+        """Kill a training worker within a moment of its appearance; whether one was hit."""
         until_s = time.monotonic() + WORKER_WAIT_S
         while time.monotonic() < until_s:
-            workers = self._workers()
-            if workers:
-                time.sleep(self.rng.uniform(0.0, 0.5))
-                with suppress(ProcessLookupError):
-                    kill(self.rng.choice(workers), signal.SIGKILL)
+            if self._workers():
+                time.sleep(self.rng.uniform(0.0, LONGEST_LIFE_S))
+                workers = self._workers()  # one that has ended meanwhile is not hit
+                if workers and _hit(self.rng.choice(workers)):
                     return True
-            time.sleep(0.05)
+            time.sleep(0.02)
         return False
 
     def _workers(self) -> list[int]:
         agents = {child.process.pid for name, child in self.fleet.children.members.items() if name in DRIFTS}
         return [pid for agent in agents for pid in _children(agent) if _WORKER in _command(pid)]
+
+
+def _hit(pid: int) -> bool:
+    """Kill a process; whether it was still there to be ended by that: it is held first, which nothing dead can be."""
+    until_s = time.monotonic() + HOLD_S
+    with suppress(ProcessLookupError, FileNotFoundError):
+        kill(pid, signal.SIGSTOP)
+        while (state := _state(pid)) not in "TZX" and time.monotonic() < until_s:
+            time.sleep(0.001)
+        kill(pid, signal.SIGKILL)
+        return state == "T"
+    return False
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def _children(pid: int) -> list[int]:
