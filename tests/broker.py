@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from server_bridge.demo.broker import Mosquitto, find_mosquitto
+from server_bridge.demo.children import dies_with_us
 
 __all__ = ["Mosquitto", "missing_part", "new_mosquitto"]
 
 
 def new_mosquitto(directory: Path, *settings: str) -> Mosquitto:
-    """A started mosquitto with its files in ``directory``."""
-    broker = Mosquitto(directory / "broker", settings=settings)
+    """A started mosquitto with its files in ``directory``; it ends with the thread that starts it."""
+    broker = Mosquitto(directory / "broker", settings=settings, prefix=dies_with_us())
     broker.start()
     return broker
 

@@ -6,8 +6,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from random import Random
 
@@ -64,23 +66,20 @@ def planned(kills: int, seed: int) -> list[Plan]:
 
 def _episodes(folder: Path, plans: Sequence[Plan], beside: int) -> Iterator[Episode]:
     """In the order of the seeds, each as soon as it and all before it have ended."""
-    bundle = toy_bundle(folder / "made").path
+    lived = partial(_lived, folder, toy_bundle(folder / "made").path)
+    # Processes, because alembic, which makes the bridges' stores, keeps its environment in its module.
+    with ProcessPoolExecutor(beside, mp_context=get_context("spawn")) as pool:
+        for episode in pool.map(lived, plans):
+            print(line(episode), flush=True)
+            yield episode
 
-    def lived(plan: Plan) -> Episode:
-        directory = folder / str(plan.seed)
-        episode = live(directory, bundle, plan.kinds, plan.seed)
-        if episode.well:
-            shutil.rmtree(directory)
-        return episode
 
-    # A thread stays until the last fleet has ended: the kernel ends children with the thread that started them.
-    with ThreadPoolExecutor(beside, "fleet") as pool:
-        try:
-            for episode in pool.map(lived, plans):
-                print(line(episode), flush=True)
-                yield episode
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+def _lived(folder: Path, bundle: Path, plan: Plan) -> Episode:
+    directory = folder / str(plan.seed)
+    episode = live(directory, bundle, plan.kinds, plan.seed)
+    if episode.well:
+        shutil.rmtree(directory)
+    return episode
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """A three-gateway fleet whose processes are killed with signal 9 and started again."""
 
+import json
 import signal
+import sqlite3
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from os import kill
 from pathlib import Path
@@ -100,9 +102,19 @@ class Victims:
         elif part == "bridge":
             self.fleet.start_bridge()
         else:
-            source: dict[str, Value] = {"path": str(self._drifted(gateway)), "loop_from_row": 0}
-            amend(self.fleet.agent_settings(gateway), {"source": source})  # a remounted sensor stays remounted
+            if self._has_judged(gateway):  # else it would never have known anything but the drift
+                source: dict[str, Value] = {"path": str(self._drifted(gateway)), "loop_from_row": 0}
+                amend(self.fleet.agent_settings(gateway), {"source": source})  # a remounted sensor stays remounted
             self.fleet.start_agent(gateway)
+
+    def _has_judged(self, gateway: str) -> bool:
+        """Whether the monitor has a batch to compare with; the first ones are clean."""
+        path = self.fleet.agent_settings(gateway).with_name("data") / "agent.db"
+        if not path.exists():
+            return False
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(path)) as database:  # no table yet
+            return any(json.loads(row[0])["batches"] > 0 for row in database.execute("SELECT state FROM watch"))
+        return False
 
     def _drifted(self, gateway: str) -> Path:
         return self.directory / f"{gateway}-drifted.npz"
