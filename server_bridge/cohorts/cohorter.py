@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from server_bridge.cohorts.clustering import AutoKMeans, Clusterer
 from server_bridge.cohorts.explanation import Explanation
+from server_bridge.cohorts.mapped import release_pages
 from server_bridge.cohorts.projection import VARIANCE_THRESHOLD, project
 from server_bridge.cohorts.selectors import Vector
-from server_bridge.cohorts.signed_ks import signed_ks_statistic
+from server_bridge.cohorts.signed_ks import KsReference
 
 ClientId = int
 
@@ -114,14 +115,22 @@ class CLMACohorter(Cohorter):
     def cohort(
         self,
         ids: Sequence[ClientId],
-        matrix: NDArray[Any],
+        matrix: NDArray[Any] | Sequence[NDArray[Any]],
         reference: NDArray[Any],
         *,
         context: CohortContext | None = None,
     ) -> CohortAssignment:
-        """Group clients by parameters alone; see :meth:`Cohorter.cohort`."""
-        ordered, rows, center = check_clients(ids, matrix, reference)
-        statistics = [signed_ks_statistic(row, center) for row in rows]
+        """Group clients by parameters alone; see :meth:`Cohorter.cohort`.
+
+        Args:
+            ids: n different clients.
+            matrix: (n, d) as there, or n rows (d,); never copied, and read in blocks, so that it
+                may be mapped from files that are larger than the memory.
+            reference: (d,) as there.
+            context: not used.
+        """
+        ordered, rows, vector = client_rows(ids, matrix, reference)
+        statistics = _statistics(ordered, rows, vector)
         weak = [i for i, t in enumerate(statistics) if abs(t) < self.min_ks_magnitude]
         positive = [i for i, t in enumerate(statistics) if t > 0 and i not in set(weak)]
         negative = [i for i, t in enumerate(statistics) if t <= 0 and i not in set(weak)]
@@ -133,12 +142,30 @@ class CLMACohorter(Cohorter):
             negative_group=[ordered[i] for i in negative],
         )
 
-    def _groups(self, rows: NDArray[Any], part: list[int]) -> list[list[int]]:
+    def _groups(self, rows: list[NDArray[Any]], part: list[int]) -> list[list[int]]:
         if not part:
             return []
-        scores = project(rows[part], variance_threshold=self.variance_threshold, center=self.center)
+        scores = project([rows[i] for i in part], variance_threshold=self.variance_threshold, center=self.center)
         labels = self.clusterer.fit_predict(scores)
         return [[part[i] for i in np.flatnonzero(labels == label)] for label in np.unique(labels)]
+
+
+def client_rows(
+    ids: Sequence[ClientId], matrix: NDArray[Any] | Sequence[NDArray[Any]], reference: NDArray[Any]
+) -> tuple[list[ClientId], list[NDArray[Any]], NDArray[Any]]:
+    """Clients in the order of their ids, with views of their rows; no value is looked at.
+
+    Raises:
+        ValueError: shapes do not fit or ids repeat.
+    """
+    rows, vector = [np.asanyarray(row) for row in matrix], np.asarray(reference).reshape(-1)
+    if len(rows) != len(ids) or any(row.shape != vector.shape for row in rows):
+        shape = (len(rows), *sorted({row.shape for row in rows})[:1])
+        raise ValueError(f"the matrix is {shape}, {len(ids)} ids and the reference need {(len(ids), vector.size)}")
+    if len(set(ids)) != len(ids):
+        raise ValueError("a client id repeats")
+    order = sorted(range(len(ids)), key=lambda i: ids[i])
+    return [ids[i] for i in order], [rows[i] for i in order], vector
 
 
 def check_clients(
@@ -146,23 +173,30 @@ def check_clients(
 ) -> tuple[list[ClientId], NDArray[Any], NDArray[Any]]:
     """Clients in the order of their ids, with rows and reference of fitting shapes.
 
+    The matrix is copied if the ids are not in order.
+
     Raises:
         ValueError: shapes do not fit, ids repeat, or a value is not finite.
     """
-    rows, vector = np.asarray(matrix), np.asarray(reference).reshape(-1)
-    if rows.ndim != 2 or rows.shape != (len(ids), vector.size):
-        raise ValueError(f"the matrix is {rows.shape}, {len(ids)} ids and the reference need {(len(ids), vector.size)}")
-    if len(set(ids)) != len(ids):
-        raise ValueError("a client id repeats")
-    order = sorted(range(len(ids)), key=lambda i: ids[i])
-    if order != list(range(len(ids))):
-        rows = rows[order]
-    for i, row in zip(order, rows, strict=True):
+    ordered, views, vector = client_rows(ids, matrix, reference)
+    for client, row in zip(ordered, views, strict=True):
         if not np.isfinite(row).all():
-            raise ValueError(f"the parameters of client {ids[i]} are not finite")
+            raise ValueError(f"the parameters of client {client} are not finite")
     if not np.isfinite(vector).all():
         raise ValueError("the reference is not finite")
-    return [ids[i] for i in order], rows, vector
+    if ordered == list(ids):
+        return ordered, np.asarray(matrix), vector
+    return ordered, np.stack(views), vector
+
+
+def _statistics(ids: list[ClientId], rows: list[NDArray[Any]], reference: NDArray[Any]) -> list[float]:
+    if not rows:
+        return []
+    prepared, statistics = KsReference(reference, *{row.dtype for row in rows}), []
+    for client, row in zip(ids, rows, strict=True):
+        statistics.append(prepared.statistic(row, f"client {client}"))
+        release_pages([row])
+    return statistics
 
 
 def number_groups(groups: Sequence[Sequence[ClientId]]) -> dict[ClientId, int]:

@@ -1,11 +1,12 @@
 """Principal-component scores of few very long rows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from server_bridge.cohorts.gram import gram_matrix
+from server_bridge.cohorts.gram import centred_gram, gram_matrix
 
 VARIANCE_THRESHOLD = 0.95  # N L et al. 2024, section 3
 # Centring identical rows leaves about one rounding a value: variance below this share is none.
@@ -13,7 +14,7 @@ _ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 def project(
-    matrix: ArrayLike,
+    matrix: ArrayLike | Sequence[NDArray[Any]],
     variance_threshold: float = VARIANCE_THRESHOLD,
     center: bool = False,
     max_components: int | None = None,
@@ -24,7 +25,7 @@ def project(
     sign of a component; S^T S (d, d) is never formed.
 
     Args:
-        matrix: (n, d) a row a client, finite.
+        matrix: (n, d) a row a client, or n rows (d,), finite; they may be mapped from files.
         variance_threshold: share in (0, 1].
         center: whether the column means are subtracted; the paper's form is ``False``.
         max_components: the most components, or ``None``.
@@ -34,21 +35,21 @@ def project(
         rows without variance: (n, 1) zeros.
 
     Raises:
-        ValueError: no matrix, no row, not finite, or a threshold outside (0, 1].
+        ValueError: no matrix, no row, not finite (or squares beyond float64), or a threshold
+            outside (0, 1].
 
     Source: N L et al. 2024, Algorithm 3 lines 12-15.
-    Cost: O(n^2 d + n^3) time, O(n^2) memory beside the input.
+    Cost: O(n^2 d + n^3) time, O(n^2) memory beside the input, which is never copied.
     """
-    rows = np.asarray(matrix)
-    if rows.ndim != 2 or rows.shape[0] == 0:
-        raise ValueError(f"the matrix must have rows and columns, its shape is {rows.shape}")
-    if not np.isfinite(rows).all():
-        raise ValueError("the matrix is not finite")
+    rows = _rows(matrix)
     if not 0 < variance_threshold <= 1:
         raise ValueError(f"variance_threshold must lie in (0, 1], not {variance_threshold}")
-    if rows.shape[0] == 1:
+    gram = _spread(rows, center)
+    if not np.isfinite(gram).all():
+        raise ValueError("the matrix is not finite, or its squares are too large for float64")
+    if len(rows) == 1:
         return np.zeros((1, 1), np.float64)
-    return _scores(_spread(rows, center), variance_threshold, max_components)
+    return _scores(gram, variance_threshold, max_components)
 
 
 def components_for_variance(eigenvalues: NDArray[np.float64], threshold: float) -> int:
@@ -60,13 +61,22 @@ def components_for_variance(eigenvalues: NDArray[np.float64], threshold: float) 
     return min(int(np.searchsorted(shares, threshold)) + 1, eigenvalues.size)
 
 
-def _spread(rows: NDArray[Any], center: bool) -> NDArray[np.float64]:
-    gram = gram_matrix(rows, center=center)
-    if center:
-        raw = float(sum(np.dot(row, row) for row in rows.astype(np.float64, copy=False)))
-        if float(np.trace(gram)) <= raw * rows.shape[0] * _ROUNDING**2:
-            return np.zeros_like(gram)
-    return gram
+def _rows(matrix: ArrayLike | Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Views of the rows."""
+    whole: Any = matrix
+    rows = [np.asanyarray(row) for row in whole]
+    shapes = {row.shape for row in rows}
+    if len(shapes) != 1 or len(next(iter(shapes))) != 1:
+        raise ValueError(f"the matrix must have rows of one length, their shapes are {sorted(shapes)}")
+    return rows
+
+
+def _spread(rows: list[NDArray[Any]], center: bool) -> NDArray[np.float64]:
+    if not center:
+        return gram_matrix(rows)
+    gram, squares = centred_gram(rows)
+    rounding = squares * len(rows) * _ROUNDING**2
+    return np.zeros_like(gram) if float(np.trace(gram)) <= rounding else gram
 
 
 def _scores(gram: NDArray[np.float64], threshold: float, max_components: int | None) -> NDArray[np.float64]:

@@ -3,9 +3,57 @@
 import math
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike
 from scipy.special import kolmogorov
+
+from server_bridge.cohorts.ks_search import KeySearch
+from server_bridge.cohorts.ordered_keys import key_blocks, precision_for, sample, sorted_keys
+
+
+class KsReference:
+    """A reference model's parameters, counted once for all clients.
+
+    Args:
+        reference: (m,) finite, any order, float32 or float64; other real types are converted.
+        client_types: types of the clients' parameters, where they may be wider than the reference's.
+
+    Raises:
+        ValueError: no parameters, parameters that are not finite, or a type wider than float64.
+
+    Cost: O(m log m) time, O(m) memory.
+    """
+
+    def __init__(self, reference: ArrayLike, *client_types: DTypeLike) -> None:
+        values = sample(reference, "reference")
+        self.size = values.size
+        self._precision = precision_for(values.dtype, *client_types)
+        self._search = KeySearch(sorted_keys(values, self._precision, "reference"))
+
+    def scaled_statistic(self, client: ArrayLike, what: str = "client") -> int:
+        """T n m, which is an integer.
+
+        Args:
+            client: (n,) finite, any order; read in blocks, so it may be mapped from a file.
+            what: names the sample in an error.
+
+        Returns:
+            T as :func:`signed_ks_statistic` defines it, times both sizes.
+
+        Raises:
+            ValueError: the sample is empty, not finite, or of a wider type than announced.
+
+        Cost: O(n) time but for the sorting of what a few counts leave open; memory of at most n keys.
+        """
+        values = sample(client, what)
+        if precision_for(values.dtype, self._precision) != self._precision:
+            raise ValueError(f"the {what} sample is {values.dtype}, wider than the reference's {self._precision}")
+        excess = self._search.excess(lambda: key_blocks(values, self._precision, what), values.size)
+        return excess.client if excess.client >= excess.reference else -excess.reference
+
+    def statistic(self, client: ArrayLike, what: str = "client") -> float:
+        """T; see :func:`signed_ks_statistic` and :meth:`scaled_statistic`."""
+        values = sample(client, what)
+        return self.scaled_statistic(values, what) / (values.size * self.size)
 
 
 def signed_ks_statistic(client: ArrayLike, reference: ArrayLike) -> float:
@@ -24,13 +72,10 @@ def signed_ks_statistic(client: ArrayLike, reference: ArrayLike) -> float:
         ValueError: a sample is empty or not finite.
 
     Source: N L et al. 2024, Algorithm 3 lines 3-11; signed, since D itself is never negative.
-    Cost: O((n + m) log(n + m)) time, O(n + m) memory.
+    Cost: O(m log m + n); many clients with one reference: :class:`KsReference`.
     """
-    low, high = _sorted_sample(client, "client"), _sorted_sample(reference, "reference")
-    client_above = _largest_excess(low, high)
-    reference_above = _largest_excess(high, low)
-    scale = low.size * high.size
-    return client_above / scale if client_above >= reference_above else -reference_above / scale
+    values: Any = sample(client, "client")
+    return KsReference(reference, values.dtype).statistic(values)
 
 
 def ks_pvalue(statistic: float, n_client: int, n_reference: int) -> float:
@@ -51,19 +96,3 @@ def ks_pvalue(statistic: float, n_client: int, n_reference: int) -> float:
     """
     root = math.sqrt(n_client * n_reference / (n_client + n_reference))
     return float(kolmogorov(abs(statistic) * (root + 0.12 + 0.11 / root)))
-
-
-def _sorted_sample(values: ArrayLike, what: str) -> NDArray[Any]:
-    sample = np.asarray(values).reshape(-1)
-    if sample.size == 0:
-        raise ValueError(f"the {what} sample is empty")
-    if not np.isfinite(sample).all():
-        raise ValueError(f"the {what} sample is not finite")
-    return np.sort(sample)
-
-
-def _largest_excess(upper: NDArray[Any], lower: NDArray[Any]) -> int:
-    """Max of F_upper - F_lower times both sizes; attained at a point of ``upper``, at least 0."""
-    counts_upper = np.arange(1, upper.size + 1, dtype=np.int64)
-    counts_lower = np.searchsorted(lower, upper, side="right").astype(np.int64)
-    return max(0, int((counts_upper * lower.size - counts_lower * upper.size).max()))
