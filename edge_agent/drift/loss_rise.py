@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.rises import clip_losses, resampled_rises
+from edge_agent.drift.rises import clip_losses, linear_quantile, resampled_rises
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
 
@@ -266,7 +266,7 @@ def _warmed_gamma(params: LossRiseParams, state: LossRiseState) -> float:
         draws=WARM_UP_DRAWS,
         rng=np.random.default_rng(state.epoch),
     )
-    return max(params.gamma, params.safety * float(np.quantile(rises, 1 - params.quantile)))
+    return max(params.gamma, params.safety * linear_quantile(rises, 1 - params.quantile))
 
 
 def _hold(params: LossRiseParams, state: LossRiseState, loss: float, held: float) -> tuple[LossRiseState, Verdict]:

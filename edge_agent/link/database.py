@@ -18,6 +18,8 @@ Synchronous = Literal["FULL", "NORMAL"]
 LOCK_TIMEOUT_S = 30.0
 BUSY_TIMEOUT_S = 10.0
 WAL_LIMIT_BYTES = 8 * 1024 * 1024
+CACHE_KIB = 512
+"""SQLite's own choice is 2,000 a database: 1.6 MB more on a gateway, and no faster on its batches (measured)."""
 
 
 class DatabaseCorrupt(StorageError):
@@ -198,6 +200,7 @@ def open_database(path: Path, *, synchronous: Synchronous = "FULL", max_bytes: i
         database._run(f"PRAGMA synchronous = {synchronous}")
         database._run("PRAGMA foreign_keys = ON")
         database._run(f"PRAGMA journal_size_limit = {WAL_LIMIT_BYTES}")
+        database._run(f"PRAGMA cache_size = -{CACHE_KIB}")
         if max_bytes is not None:
             page_bytes = int(database.query("PRAGMA page_size")[0][0])
             database._run(f"PRAGMA max_page_count = {max(1, max_bytes // page_bytes)}")

@@ -18,7 +18,7 @@ from tests.e2e.toy import Drift
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAVY = {"flwr", "scipy", "onnx", "torch", "sklearn", "pandas", "sqlalchemy", "fastapi", "cryptography", "rich"}
-PEAK_BYTES = 125 * 1000 * 1000
+PEAK_BYTES = 112 * 1000 * 1000
 # Runs the program, and at its end writes what sys.modules holds; a barred module's entry is None.
 _WATCHED = (
     "import atexit, json, os, pathlib, sys\n"
