@@ -34,6 +34,8 @@ class StrategySection(Section):
 
     `aggregation` forms each cohort's mean (`clma`, `clma-paper`); but for `mean`, which weighs by example counts, a
     minority of hostile gateways cannot move it far. `trimmed-mean` and `krum` withstand `hostile_share` of a cohort.
+    `merge_threshold` is the cosine distance at which cohorts merge; left out: never. `return_rounds` is for how many
+    rounds in a row a small cohort that split off must agree with another to go back (`clma`); 0: never.
     """
 
     name: Literal["clma", "clma-paper", "fedavg", "fedadam"] = "clma"
@@ -48,6 +50,7 @@ class StrategySection(Section):
     min_nodes: Natural = 1
     aggregation: Literal["mean", "trimmed-mean", "median", "krum"] = "mean"
     hostile_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
+    return_rounds: Annotated[int, Field(ge=0)] = 2
 
 
 class TriggerSection(Section):

@@ -1,8 +1,9 @@
 """Who belongs to which cohort, each cohort's weights, and how it came to that."""
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +16,8 @@ from server_bridge.cohorts.selectors import ParamSelector
 CohortId = str
 ROOT: CohortId = "root"
 Model = dict[str, NDArray[Any]]
-Reason = Literal["joined", "placed", "drifted", "merged", "left"]
+Reason = Literal["joined", "placed", "drifted", "returned", "merged", "left"]
+_COUNTED = re.compile(r"c([1-9][0-9]*)", re.ASCII)
 MOVES_KEPT = 10_000
 ROUNDS_KEPT = 1_000
 
@@ -31,6 +33,7 @@ class Move:
         target: the cohort it entered; ``None`` if it left for good.
         reason: why.
         statistic: what spoke for it: the signed KS statistic or the mean cosine with the group.
+        facts: all that spoke for it, as JSON values; clients are named by their ids.
     """
 
     server_round: int
@@ -39,15 +42,16 @@ class Move:
     target: CohortId | None
     reason: Reason
     statistic: float | None = None
+    facts: dict[str, Any] | None = None
 
 
 class CohortRegistry:
     """Membership, weights, history and lineage of cohorts.
 
-    History keeps the last 1,000 rounds, lineage the last 10,000 moves.
+    History keeps the last 1,000 rounds, lineage the last 10,000 moves. Names are never used twice.
 
     Args:
-        new_cohort_id: names new cohorts; ``c1``, ``c2`` ... if not given.
+        new_cohort_id: names new cohorts, never two alike; ``c1``, ``c2`` ... if not given.
     """
 
     def __init__(self, new_cohort_id: Callable[[], CohortId] | None = None) -> None:
@@ -109,6 +113,8 @@ class CohortRegistry:
 
     def set_params(self, cohort: CohortId, params: Mapping[str, NDArray[Any]]) -> None:
         """Replace a cohort's weights; a new name begins a cohort."""
+        counted = _COUNTED.fullmatch(cohort)
+        self._counter = max(self._counter, int(counted[1]) if counted else 0)
         self._models[cohort] = dict(params)
 
     def begin_round(self, server_round: int) -> None:
@@ -125,8 +131,8 @@ class CohortRegistry:
 
     def place(self, client: ClientId, cohort: CohortId) -> None:
         """Put a client where somebody else (a release, an operator) says it is."""
-        source = self._cohort_of.get(client)
-        if source != cohort:
+        source = self._quarantined.pop(client, None) or self._cohort_of.get(client)
+        if self._cohort_of.get(client) != cohort:
             self._enter(client, source, cohort, "placed")
 
     def forget(self, client: ClientId) -> None:
@@ -136,11 +142,13 @@ class CohortRegistry:
             self._book(Move(self._round, client, source, None, "left"))
 
     def quarantine(self, client: ClientId) -> None:
-        """Detach a drifted client from its cohort."""
-        self._quarantined[client] = self._cohort_of.pop(client, ROOT)
+        """Detach a drifted client from its cohort, once."""
+        if client not in self._quarantined:
+            self._quarantined[client] = self._cohort_of.pop(client, ROOT)
 
     def clear_quarantine(self) -> None:
         """Whoever was not regrouped returns where it came from."""
+        self._models.setdefault(ROOT, {})
         for client, source in self._quarantined.items():
             self._cohort_of[client] = source if source in self._models else ROOT
         self._quarantined.clear()
@@ -150,6 +158,7 @@ class CohortRegistry:
         members: Iterable[ClientId],
         params: Mapping[str, NDArray[Any]],
         statistics: Mapping[ClientId, float] | None = None,
+        facts: Mapping[ClientId, dict[str, Any]] | None = None,
     ) -> CohortId:
         """Begin a cohort of quarantined clients.
 
@@ -157,6 +166,7 @@ class CohortRegistry:
             members: who is in it.
             params: its first weights.
             statistics: what spoke for each member.
+            facts: all that spoke for each member.
 
         Returns:
             Its name.
@@ -167,7 +177,8 @@ class CohortRegistry:
         self.set_params(cohort, params)
         for client in sorted(members):
             source = self._quarantined.pop(client, None) or self._cohort_of.get(client)
-            self._enter(client, source, cohort, "drifted", (statistics or {}).get(client))
+            mine = (statistics or {}).get(client), (facts or {}).get(client)
+            self._enter(client, source, cohort, "drifted", *mine)
         return cohort
 
     def prune_empty(self, keep: tuple[CohortId, ...] = (ROOT,)) -> list[CohortId]:
@@ -196,8 +207,8 @@ class CohortRegistry:
         """
         merged: dict[CohortId, CohortId] = {}
         while (pair := self._closest(selector, set(spared))) is not None and pair[0] < threshold:
-            _, kept, gone = pair
-            self._merge(kept, gone)
+            apart, kept, gone = pair
+            self.merge(kept, gone, facts={"distance": apart, "threshold": threshold, "rule": "merged"})
             merged = {name: kept if target == gone else target for name, target in merged.items()}
             merged[gone] = kept
         return merged
@@ -208,8 +219,6 @@ class CohortRegistry:
 
     def _count_up(self) -> CohortId:
         self._counter += 1
-        while f"c{self._counter}" in self._models:
-            self._counter += 1
         return f"c{self._counter}"
 
     def _enter(
@@ -219,9 +228,10 @@ class CohortRegistry:
         target: CohortId,
         reason: Reason,
         statistic: float | None = None,
+        facts: dict[str, Any] | None = None,
     ) -> None:
         self._cohort_of[client] = target
-        self._book(Move(self._round, client, source, target, reason, statistic))
+        self._book(Move(self._round, client, source, target, reason, statistic, facts))
 
     def _book(self, move: Move) -> None:
         self._lineage.append(move)
@@ -234,14 +244,25 @@ class CohortRegistry:
         pairs = [(1.0 - float(units[i] @ units[j]), names[i], names[j]) for j in range(len(names)) for i in range(j)]
         return min(pairs, key=lambda pair: pair[0], default=None)
 
-    def _merge(self, kept: CohortId, gone: CohortId) -> None:
+    def merge(
+        self, kept: CohortId, gone: CohortId, reason: Reason = "merged", facts: dict[str, Any] | None = None
+    ) -> None:
+        """Let one cohort go into another, which gets the mean of both, weighted by their member counts.
+
+        Raises:
+            ValueError: they are one.
+            KeyError: no such cohort.
+        """
+        if kept == gone:
+            raise ValueError(f"cohort {kept!r} cannot go into itself")
         movers = self.members(gone)
         counts = [float(len(self.members(kept))), float(len(movers))]
         models = [self._models[kept], self._models.pop(gone)]
         if sum(counts) > 0:
             self._models[kept] = weighted_mean(models, counts)
+        self._quarantined = {c: kept if source == gone else source for c, source in self._quarantined.items()}
         for client in movers:
-            self._enter(client, gone, kept, "merged")
+            self._enter(client, gone, kept, reason, None, facts)
 
     def export(self) -> dict[str, Any]:
         """Everything but the weights as JSON values."""
@@ -252,7 +273,7 @@ class CohortRegistry:
             "members": _pairs(self._cohort_of),
             "quarantined": _pairs(self._quarantined),
             "history": _changes(list(self._history)),
-            "lineage": [[m.server_round, m.client, m.source, m.target, m.reason, m.statistic] for m in self._lineage],
+            "lineage": [list(astuple(move)) for move in self._lineage],
         }
 
     def restore(self, document: Mapping[str, Any], models: Mapping[CohortId, Model]) -> None:

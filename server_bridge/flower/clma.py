@@ -17,7 +17,9 @@ from server_bridge.aggregation.screening import Refusal
 from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, CohortContext, Cohorter
 from server_bridge.cohorts.cosine import CosineCohorter
 from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Model
+from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.cohorts.selectors import DefaultSelector, ParamSelector
+from server_bridge.cohorts.split_watch import SplitWatch, split_facts
 from server_bridge.flower.records import COHORT_KEY, common_metrics, to_metric_record, to_record, to_tensors
 from server_bridge.flower.state import StrategyState
 from server_bridge.flower.updates import ClientUpdate, read_update
@@ -64,6 +66,7 @@ class CLMA(FedAvg):
             has already regrouped. ``None`` for off.
         new_cohort_id: names new cohorts; ``c1``, ``c2`` ... if not given.
         aggregation: how every cohort's mean is formed; by example counts if not given.
+        return_rule: when a small cohort that split off goes back (ours); ``None`` for never.
         kwargs: FedAvg's.
 
     Source: N L et al. 2024, Algorithms 1 and 2.
@@ -79,6 +82,7 @@ class CLMA(FedAvg):
         loss_gamma: float | None = None,
         new_cohort_id: Callable[[], CohortId] | None = None,
         aggregation: Aggregation | None = None,
+        return_rule: ReturnRule | None = None,
         **kwargs: Unpack[FedAvgOptions],
     ) -> None:
         super().__init__(**kwargs)
@@ -87,6 +91,7 @@ class CLMA(FedAvg):
         self.merge_cohorts_threshold = merge_cohorts_threshold
         self.aggregation = aggregation or Aggregation()
         self.registry = CohortRegistry(new_cohort_id)
+        self._splits = None if return_rule is None else SplitWatch(return_rule, self.param_selector)
         self._flagged = flagged
         self._loss_gamma = loss_gamma
         self._reference: Model | None = None
@@ -139,6 +144,8 @@ class CLMA(FedAvg):
         self._regrouped.clear()
         self._reference = None
         self._sent.clear()
+        if self._splits is not None:
+            self._splits.clear()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -179,6 +186,7 @@ class CLMA(FedAvg):
         created = self._regroup(updates, drifted, reference)
         self.registry.clear_quarantine()
         self.registry.prune_empty()
+        self._return(updates, created)
         merged = self._merge(created)
         self.registry.snapshot()
         self._reference = self._mean_of([u.params for u in updates], updates)
@@ -193,12 +201,15 @@ class CLMA(FedAvg):
         """All that is remembered between two rounds."""
         models = {f"cohort/{cohort}": dict(self.registry.params(cohort)) for cohort in self.registry.cohort_ids}
         reference = {} if self._reference is None else {"reference": dict(self._reference)}
+        splits, origins = ({}, {}) if self._splits is None else self._splits.export()
         document = {
             "registry": self.registry.export(),
             "losses": [[client, loss] for client, loss in sorted(self._losses.items())],
             "regrouped": sorted(self._regrouped),
+            "splits": splits,
         }
-        return StrategyState(document=document, tensors={**models, **reference})
+        began = {f"origin/{cohort}": dict(model) for cohort, model in origins.items()}
+        return StrategyState(document=document, tensors={**models, **reference, **began})
 
     def import_state(self, state: StrategyState) -> None:
         """Go on from where :meth:`export_state` was called.
@@ -206,11 +217,13 @@ class CLMA(FedAvg):
         Raises:
             DataError: the state is not of this strategy.
         """
-        models = {name.removeprefix("cohort/"): model for name, model in state.tensors.items() if "/" in name}
+        models, origins = state.group("cohort/"), state.group("origin/")
         try:
             self.registry.restore(state.document["registry"], models)
             self._losses = {int(client): float(loss) for client, loss in state.document["losses"]}
             self._regrouped = {int(client) for client in state.document["regrouped"]}
+            if self._splits is not None and state.document.get("splits"):
+                self._splits.restore(state.document["splits"], origins)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"the stored state is not CLMA's: {error!r}") from error
         self._reference = state.tensors.get("reference")
@@ -285,10 +298,28 @@ class CLMA(FedAvg):
         for group in sorted(groups.values(), key=lambda members: members[0].client):
             members = [update.client for update in group]
             model = self._mean_of([u.params for u in group], group)
-            created.append(self.registry.create_cohort(members, model, statistics))
+            facts = {client: split_facts(assignment, client) for client in members}
+            created.append(self.registry.create_cohort(members, model, statistics, facts))
+            self._watch(created[-1], group, assignment)
             logger.info("cohort_created", cohort=created[-1], members=members)
         self._regrouped |= set(drifted)
         return created
+
+    def _watch(self, cohort: CohortId, group: Sequence[ClientUpdate], assignment: CohortAssignment) -> None:
+        if self._splits is not None:
+            bases = {id(update.base): update.base for update in group}
+            origin = group[0].base if len(bases) == 1 else self._mean_of([u.base for u in group], group)
+            former = {update.cohort: update.base for update in group}
+            self._splits.split(cohort, origin, former, [assignment.explanations.get(u.client) for u in group])
+
+    def _return(self, updates: Sequence[ClientUpdate], created: Sequence[CohortId]) -> None:
+        if self._splits is None:
+            return
+        replied = {self.registry.cohort_of(update.client) for update in updates}
+        for kept, gone, why in self._splits.look(self.registry, replied, set(created)):
+            self.registry.merge(kept, gone, "returned", why.to_json())
+            logger.info("cohort_returned", cohort=gone, into=kept, **why.to_json())
+        self._splits.forget(self.registry.cohort_ids)
 
     def _assign(
         self, movers: Sequence[ClientUpdate], updates: Sequence[ClientUpdate], reference: Model

@@ -28,6 +28,10 @@ class StrategyState:
     document: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, dict[str, NDArray[Any]]] = field(default_factory=dict)
 
+    def group(self, prefix: str) -> dict[str, dict[str, NDArray[Any]]]:
+        """The groups of tensors whose names begin so, by the rest of their names."""
+        return {name.removeprefix(prefix): group for name, group in self.tensors.items() if name.startswith(prefix)}
+
 
 def encode_state(state: StrategyState) -> bytes:
     """Deterministic bytes: length of the JSON part, the JSON part, safetensors."""

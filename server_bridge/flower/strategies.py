@@ -12,6 +12,7 @@ from server_bridge.aggregation.robust import HOSTILE_SHARE, Aggregation, RuleNam
 from server_bridge.cohorts.clustering import AutoKMeans
 from server_bridge.cohorts.cohorter import CLMACohorter
 from server_bridge.cohorts.cosine import CUT, CosineCohorter
+from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
 from server_bridge.cohorts.selectors import AllParams
 from server_bridge.flower.clma import CLMA, FedAvgOptions, Flagged
 from server_bridge.flower.state import StrategyState
@@ -37,6 +38,8 @@ class StrategySettings:
         aggregation: how each cohort's mean is formed: ``mean``, ``trimmed-mean``, ``median`` or
             ``krum`` (``clma*``).
         hostile_share: the share of a cohort that trimmed mean and Krum withstand.
+        return_rounds: a small cohort that split off goes back if its change agrees with another's
+            in so many rounds in a row; 0 for never (``clma``).
     """
 
     name: StrategyName = "clma"
@@ -51,6 +54,7 @@ class StrategySettings:
     min_nodes: int = 1
     aggregation: RuleName = "mean"
     hostile_share: float = HOSTILE_SHARE
+    return_rounds: int = RETURN_ROUNDS
 
 
 def make_strategy(
@@ -105,6 +109,7 @@ def make_strategy(
         loss_gamma=settings.gamma if settings.algorithm2 else None,
         new_cohort_id=new_cohort_id,
         aggregation=aggregation,
+        return_rule=None if paper or settings.return_rounds == 0 else ReturnRule(rounds=settings.return_rounds),
         **nodes,
     )
 

@@ -1,0 +1,124 @@
+"""The cohorts that split off in one adaptation, watched in case a split was noise."""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import Any
+
+from server_bridge.cohorts.cohorter import ClientId, CohortAssignment
+from server_bridge.cohorts.explanation import Explanation
+from server_bridge.cohorts.membership import CohortId, CohortRegistry
+from server_bridge.cohorts.returns import (
+    Return,
+    ReturnRule,
+    Streak,
+    change_cosines,
+    is_doubtful,
+    judge,
+    small_cohorts,
+)
+from server_bridge.cohorts.selectors import Parameters, ParamSelector
+
+
+class SplitWatch:
+    """What must be remembered between two rounds to judge returns.
+
+    Args:
+        rule: see :class:`~server_bridge.cohorts.returns.ReturnRule`.
+        selector: the tensors whose changes are compared.
+    """
+
+    def __init__(self, rule: ReturnRule, selector: ParamSelector) -> None:
+        self._rule = rule
+        self._selector = selector
+        self._origins: dict[CohortId, Parameters] = {}
+        self._doubtful: set[CohortId] = set()
+        self._streaks: dict[CohortId, Streak] = {}
+
+    def split(
+        self,
+        cohort: CohortId,
+        origin: Parameters,
+        former: Mapping[CohortId, Parameters],
+        explanations: Iterable[Explanation | None],
+    ) -> None:
+        """A cohort has begun.
+
+        Args:
+            cohort: its name.
+            origin: what its members were sent; their mean if that differs.
+            former: the cohorts that they came from, with the weights that were sent.
+            explanations: its members'.
+        """
+        for name, model in former.items():
+            self._origins.setdefault(name, model)
+        self._origins[cohort] = origin
+        if any(is_doubtful(explanation) for explanation in explanations):
+            self._doubtful.add(cohort)
+
+    def look(
+        self, registry: CohortRegistry, replied: Set[CohortId], created: Set[CohortId]
+    ) -> list[tuple[CohortId, CohortId, Return]]:
+        """Judge a round that has been averaged.
+
+        Args:
+            registry: who is where, and the weights.
+            replied: cohorts that got an update in this round; what repeats itself is no new evidence.
+            created: cohorts that began in this round.
+
+        Returns:
+            The cohort to keep, the older one, the one that goes into it, and why.
+        """
+        living = [cohort for cohort in registry.cohort_ids if cohort in self._origins and cohort not in created]
+        sizes = {cohort: len(registry.members(cohort)) for cohort in living}
+        candidates = [c for c in small_cohorts(self._rule, sizes, self._doubtful) if c in replied]
+        if not candidates:
+            return []
+        origins = {id(model): self._selector.flatten(model) for model in self._origins.values()}
+        cosines = change_cosines(
+            {cohort: self._selector.flatten(registry.params(cohort)) for cohort in living},
+            {cohort: origins[id(self._origins[cohort])] for cohort in living},
+        )
+        self._streaks, found = judge(self._rule, self._streaks, cosines, sizes, candidates)
+        pairs = [sorted((one.small, one.target), key=living.index) for one in found]
+        return [(kept, gone, one) for (kept, gone), one in zip(pairs, found, strict=True)]
+
+    def forget(self, living: Iterable[CohortId]) -> None:
+        """Let go of cohorts that are no more."""
+        names = set(living)
+        self._origins = {cohort: model for cohort, model in self._origins.items() if cohort in names}
+        self._doubtful &= names
+        self._streaks = {c: s for c, s in self._streaks.items() if c in names and s.target in names}
+
+    def clear(self) -> None:
+        """The adaptation is over: what split off stays."""
+        self.forget([])
+
+    def export(self) -> tuple[dict[str, Any], dict[str, Parameters]]:
+        """JSON values, and the weights that they name; cohorts that began alike share one."""
+        names: dict[int, CohortId] = {}
+        for cohort, model in self._origins.items():
+            names.setdefault(id(model), cohort)
+        document = {
+            "origins": [[cohort, names[id(model)]] for cohort, model in self._origins.items()],
+            "doubtful": sorted(self._doubtful),
+            "streaks": [[cohort, each.target, each.rounds] for cohort, each in sorted(self._streaks.items())],
+        }
+        return document, {name: self._origins[name] for name in names.values()}
+
+    def restore(self, document: Mapping[str, Any], models: Mapping[str, Parameters]) -> None:
+        """Become what :meth:`export` described.
+
+        Raises:
+            KeyError, TypeError, ValueError: the document is not one of ours.
+        """
+        self._origins = {str(cohort): models[name] for cohort, name in document["origins"]}
+        self._doubtful = {str(cohort) for cohort in document["doubtful"]}
+        self._streaks = {str(cohort): Streak(str(t), int(rounds)) for cohort, t, rounds in document["streaks"]}
+
+
+def split_facts(assignment: CohortAssignment, client: ClientId) -> dict[str, Any]:
+    """What spoke for a client's new cohort, as JSON values: its explanation, else the statistic alone."""
+    if client in assignment.explanations:
+        return assignment.explanations[client].to_json()
+    if client in assignment.ks_statistics:
+        return {"rule": "signed-ks", "ks_statistic": assignment.ks_statistics[client]}
+    return {"rule": "cohorter", "similarity": assignment.similarities.get(client)}
