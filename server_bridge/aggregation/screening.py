@@ -84,17 +84,17 @@ def check_moved(length: float) -> Refusal | None:
 def check_copies(digests: Mapping[str, str]) -> dict[str, Refusal]:
     """Refuse updates that repeat another gateway's to the last bit; gateways with data of their own never do.
 
-    Which of them trained it cannot be told, so the first by id counts, once: a copy gives nobody a second voice.
+    The first to arrive counts: a copy can only follow. Where that cannot be told, the update still counts once.
 
     Args:
-        digests: gateway to the digest of its update.
+        digests: gateway to the digest of its update, in the order of arrival.
 
     Returns:
         The refused, by gateway.
     """
     first: dict[str, str] = {}
     refused: dict[str, Refusal] = {}
-    for gateway, digest in sorted(digests.items()):
+    for gateway, digest in digests.items():
         if first.setdefault(digest, gateway) != gateway:
             refused[gateway] = Refusal("copied-update", f"the same as that of {first[digest]}, to the last bit")
     return refused

@@ -227,7 +227,8 @@ class MqttFleet:
             self._commands.ask_again(order.command_id, order.gateway, order.action, duration_s)
             return
         update = None if digest is None else self._store.blobs.read(digest)
-        self._settle(Outcome(order.gateway, order.command_id, known.reply, update, None, "answered before"))
+        arrived_s = known.ended_s or 0.0
+        self._settle(Outcome(order.gateway, order.command_id, known.reply, update, None, "answered before", arrived_s))
 
     def _wait(self, orders: Sequence[Order], started_s: float, timeout_s: float, cancelled: Callable[[], bool]) -> None:
         while not cancelled():
@@ -278,7 +279,8 @@ class MqttFleet:
         """The gateway may forget its update only when the store names the one that we hold."""
         digest = self._store.blobs.put(arrived.data)
         if self._commands.finish(arrived.command_id, arrived.reply, update_digest=digest):
-            self._settle(Outcome(arrived.gateway, arrived.command_id, arrived.reply, arrived.data, None))
+            now_s = self._wall()
+            self._settle(Outcome(arrived.gateway, arrived.command_id, arrived.reply, arrived.data, None, "", now_s))
         else:
             self._store.commands.record_late(arrived.reply)
         self._uploads.forget(arrived.gateway, arrived.command_id, digest)

@@ -44,6 +44,8 @@ class Outcome:
         update: the whole encoded update, digest verified, for a train order that succeeded.
         failure: ``None``, or a stable reason (``timeout``, ``offline``, ``refused``, ``bad-manifest`` ...).
         detail: the same for people.
+        arrived_s: when the last byte of it was here, seconds since 1970; of two equal updates the
+            earlier one is the original.
     """
 
     gateway: str
@@ -52,6 +54,7 @@ class Outcome:
     update: bytes | None
     failure: str | None
     detail: str = ""
+    arrived_s: float = 0.0
 
 
 class FleetTransport(Protocol):

@@ -78,7 +78,9 @@ def screen(assignments: Sequence[Assignment], outcomes: Sequence[Outcome], setti
         One result an assignment, in the same order; the bad ones with a reason and without weights.
     """
     results = [_read(a, o, settings) for a, o in zip(assignments, outcomes, strict=True)]
-    copies = check_copies({r.gateway: r.fingerprint for r in results if r.ok and r.fingerprint is not None})
+    arrived = {outcome.gateway: outcome.arrived_s for outcome in outcomes}
+    in_order = sorted(results, key=lambda result: (arrived[result.gateway], result.gateway))
+    copies = check_copies({r.gateway: r.fingerprint for r in in_order if r.ok and r.fingerprint is not None})
     results = [_refuse(r, copies[r.gateway]) if r.gateway in copies else r for r in results]
     lengths = {r.gateway: r.update_norm for r in results if r.ok and r.update_norm is not None}
     base_lengths = {id(r.base_weights): tensors_norm(r.base_weights) for r in results if r.gateway in lengths}

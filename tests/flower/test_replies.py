@@ -118,15 +118,17 @@ def test_a_bad_update_is_refused_by_name_and_the_round_completes_without_it(
     assert all((arrays[tensor] == expected[tensor]).all() for tensor in expected)
 
 
-def test_a_copy_of_anothers_update_gives_no_second_voice() -> None:
+@pytest.mark.parametrize(("copier", "copied"), [("g3", "g1"), ("g0", "g2")])
+def test_a_copy_of_an_earlier_update_is_refused_whatever_its_sender_is_called(copier: str, copied: str) -> None:
     fleet = _fleet(None)
-    fleet.members["g3"].learn = fleet.members["g1"].learn
-    fleet.members["g3"].examples = 1000
+    fleet.members[copier].learn = fleet.members[copied].learn
+    fleet.members[copier].examples = 1000
+    fleet.members[copier].tamper = lambda order, outcome: replace(outcome, arrived_s=2.0)
     failed, ok, arrays = _round(fleet)
-    assert ok == ("g0", "g1", "g2")
-    assert failed == {"g3": "copied-update: the same as that of g1, to the last bit"}
+    assert ok == tuple(sorted(fleet.members.keys() - {copier}))
+    assert failed == {copier: f"copied-update: the same as that of {copied}, to the last bit"}
     without = _fleet(None)
-    without.members["g3"].silent = True
+    without.members[copier].silent = True
     assert all((arrays[name] == tensor).all() for name, tensor in _round(without)[2].items())
 
 
