@@ -15,11 +15,17 @@ Natural = Annotated[int, Field(ge=1)]
 
 
 class BridgeSection(Section):
-    """Which fleet, and where things are; relative paths start at the settings file's folder."""
+    """Which fleet, and where things are; relative paths start at the settings file's folder.
+
+    The store is copied every `store_copy_interval_s`, after each release and after a gateway is registered; a damaged
+    one is restored from the newest sound copy. Two are kept, in `store-copies`. A `store` that is not SQLite has its
+    own backups.
+    """
 
     fleet: str
     data_dir: Path = Path()
     store: str | None = None
+    store_copy_interval_s: Positive = 900.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @model_validator(mode="after")

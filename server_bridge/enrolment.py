@@ -9,7 +9,7 @@ from edge_agent.wire.topics import is_identifier
 from server_bridge.config import load_settings
 from server_bridge.fleet.registry import register
 from server_bridge.releases.provision import provision_gateway
-from server_bridge.store.store import Store, store_url
+from server_bridge.store.keeper import open_beside
 
 
 def enrol(settings_file: Path, gateway_ids: Sequence[str], out: Path) -> list[Path]:
@@ -30,9 +30,9 @@ def enrol(settings_file: Path, gateway_ids: Sequence[str], out: Path) -> list[Pa
             raise ConfigError(f"gateway id {gateway!r} is not of the form [A-Za-z0-9_-]{{1,64}}")
     settings = load_settings(settings_file)
     data_dir = settings.bridge.data_dir
-    folders = provision_gateway(data_dir, gateway_ids, out)
-    store = Store(settings.bridge.store or store_url(data_dir), data_dir / "blobs")
+    store = open_beside(settings.bridge.store, data_dir)
     try:
+        folders = provision_gateway(data_dir, gateway_ids, out)
         with store.transaction():
             for gateway in gateway_ids:
                 register(store.gateways, gateway, time.time())

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import structlog
 
-from edge_agent.errors import ConfigError
-from edge_agent.link.durable import make_directory, read_file
+from edge_agent.errors import ConfigError, StorageError
+from edge_agent.link.durable import make_directory, read_file, storage_errors
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.wire.messages import State
 from edge_agent.wire.topics import FleetTopics
@@ -25,7 +25,6 @@ from server_bridge.fleet.loops import Loop
 from server_bridge.fleet.station import FleetStation, client_id
 from server_bridge.flower.strategies import StrategySettings
 from server_bridge.releases.provision import (
-    BLOBS_FOLDER,
     BUNDLES_FOLDER,
     KEYS_FOLDER,
     RELEASES_FOLDER,
@@ -33,14 +32,14 @@ from server_bridge.releases.provision import (
     ROOT_FILE,
 )
 from server_bridge.releases.publisher import Publisher, PublisherParts
-from server_bridge.releases.record import FileReleaseBook
+from server_bridge.releases.record import FileReleaseBook, ReleaseRecord, cohort_number, highest_cohort
 from server_bridge.releases.signer_client import SignerClient
 from server_bridge.rounds.adaptation import AdaptationRunner, RoundSettings
 from server_bridge.rounds.controller import Controller, FlagWatch
 from server_bridge.rounds.trigger import TriggerParams
 from server_bridge.store.blob_sweep import BlobSweep
 from server_bridge.store.bundles import BundleFolder
-from server_bridge.store.store import Store, store_url
+from server_bridge.store.keeper import StoreKeeper
 
 LEDGER_FILE = "retained.json"
 LOCK_FILE = "bridge.lock"
@@ -51,6 +50,7 @@ STOP_CONTROLLER_S = 1.5
 STOP_PUBLISHER_S = 1.0
 STOP_STATION_S = 1.5
 STOP_SIGNER_S = 0.5
+STOP_COPIES_S = 0.5
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +72,10 @@ class BridgeRuntime:
         self._stopping = threading.Event()
         self._alarms: dict[tuple[str, str], float] = {}
         self._alarms_lock = threading.Lock()
-        self.store = Store(settings.bridge.store or store_url(data_dir), data_dir / BLOBS_FOLDER)
+        self._book = FileReleaseBook(data_dir / RELEASES_FOLDER)
+        latest = _latest(self._book, settings)
+        self._keeper = StoreKeeper(settings.bridge.store, data_dir, {"cohort": highest_cohort(latest)})
+        self.store = self._keeper.store
         self.store.blobs.sweep()
         bundles = BundleFolder(data_dir / BUNDLES_FOLDER)
         self._signer = SignerClient(data_dir / KEYS_FOLDER, data_dir / BUNDLES_FOLDER)
@@ -107,6 +110,10 @@ class BridgeRuntime:
             sweep.step()
 
         self._controller = Loop("controller", step)
+        copy = self._keeper.copier(
+            settings.bridge.store_copy_interval_s, occasion=self._worth_a_copy, pause=self._stopping.wait
+        )
+        self._copies = [] if copy is None else [Loop("store-copies", copy)]
         self._service = ServiceNotifier.from_environment(os.environ)
         moving = {loop.name: loop.pulse for loop in (*self.station.loops, self._controller)}
         self._watchdog = Watchdog(self._service, moving, {self._controller.name: CONTROLLER_PATIENCE})
@@ -128,24 +135,34 @@ class BridgeRuntime:
             self.stop()
 
     def start(self) -> None:
-        """Start every part; the broker may be away."""
+        """Start every part; the broker may be away.
+
+        Raises:
+            StorageError: the disk takes nothing; nothing is started.
+        """
+        self.store.decisions.record("bridge", "started", f"boot id {self.station.boot_id}", time.time())
         self.publisher.start()
         self.station.start()
-        self._controller.start()
-        self.store.decisions.record("bridge", "started", f"boot id {self.station.boot_id}", time.time())
+        for loop in (self._controller, *self._copies):
+            loop.start()
         _log.info("bridge-started", boot_id=self.station.boot_id)
         self._service.ready("ingesting, deciding and releasing")
 
     def check(self) -> None:
-        """Every part lives.
+        """The store is there and sound as far as is known, and every part lives.
 
         Raises:
-            BridgeFailure: one does not.
+            StorageError: the store is lost, or the disk refused what a part cannot go on without.
+            BridgeFailure: a part ended by itself.
         """
+        self._keeper.check()
         parts = {"publisher": (self.publisher.alive, self.publisher.failure)}
         parts["session"] = (self.station.session.alive, self.station.session.failure)
-        parts |= {loop.name: (loop.alive, loop.failure) for loop in (*self.station.loops, self._controller)}
+        loops = (*self.station.loops, self._controller, *self._copies)
+        parts |= {loop.name: (loop.alive, loop.failure) for loop in loops}
         for name, (alive, failure) in parts.items():
+            if not alive and isinstance(failure, StorageError):
+                raise failure
             if not alive:
                 raise BridgeFailure(f"{name} ended: {failure!r}", "the log above says where; start the bridge again")
 
@@ -157,6 +174,7 @@ class BridgeRuntime:
             "controller": self._controller.stop(STOP_CONTROLLER_S),
             "publisher": self.publisher.stop(STOP_PUBLISHER_S),
             "station": self.station.stop(STOP_STATION_S),
+            **{loop.name: loop.stop(STOP_COPIES_S) for loop in self._copies},
         }
         self._signer.stop(STOP_SIGNER_S)
         late = sorted(name for name, in_time in ended.items() if not in_time)
@@ -170,19 +188,9 @@ class BridgeRuntime:
         return self._stopping.wait(wait_s) if wait_s > 0 else self._stopping.is_set()
 
     def _make_publisher(self, settings: BridgeSettings, data_dir: Path) -> Publisher:
-        self._book = book = FileReleaseBook(data_dir / RELEASES_FOLDER)
-        latest = book.latest()
-        if latest is None:
-            raise ConfigError(f"{data_dir} holds no release", "run `server-bridge init --bundle DIR` first")
-        if latest[0].fleet.fleet != settings.bridge.fleet:
-            raise ConfigError(
-                f"[bridge] fleet = {settings.bridge.fleet!r}, but the releases in {data_dir} are of "
-                f"{latest[0].fleet.fleet!r}",
-                "correct the name, or give the right data_dir",
-            )
         parts = PublisherParts(
             root=read_file(data_dir / ROOT_FILE, cap_bytes=ROOT_CAP_BYTES),
-            book=book,
+            book=self._book,
             signer=self._signer,
             blobs=self.store.blobs,
             ledger=data_dir / LEDGER_FILE,
@@ -210,6 +218,24 @@ class BridgeRuntime:
     def _observe(self, states: Sequence[State]) -> None:
         for state in states:
             self.publisher.observe(state)
+            self._keeper.observe("cohort", cohort_number(state.cohort))
+
+    def _worth_a_copy(self) -> object:
+        """What gateways or an operator would have to do again, were it lost, changes this."""
+        return self.publisher.latest.number, self.store.gateways.registered()
+
+
+def _latest(book: FileReleaseBook, settings: BridgeSettings) -> ReleaseRecord:
+    data_dir, latest = settings.bridge.data_dir, book.latest()
+    if latest is None:
+        raise ConfigError(f"{data_dir} holds no release", "run `server-bridge init --bundle DIR` first")
+    if latest[0].fleet.fleet != settings.bridge.fleet:
+        raise ConfigError(
+            f"[bridge] fleet = {settings.bridge.fleet!r}, but the releases in {data_dir} are of "
+            f"{latest[0].fleet.fleet!r}",
+            "correct the name, or give the right data_dir",
+        )
+    return latest[0]
 
 
 def lock_folder(directory: Path) -> int:
@@ -217,9 +243,11 @@ def lock_folder(directory: Path) -> int:
 
     Raises:
         ConfigError: another one does.
+        StorageError: the disk refuses.
     """
     make_directory(directory)
-    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with storage_errors("open", directory / LOCK_FILE):
+        descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

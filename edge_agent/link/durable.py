@@ -80,6 +80,22 @@ def write_file(path: Path, data: bytes, *, mode: int = _SHARED_MODE, files: File
         files.sync_directory(path.parent)
 
 
+def put_in_place(made: Path, path: Path, *, files: FileOperations = DISK) -> None:
+    """Replace ``path`` by a file that was written elsewhere on its file system, as :func:`write_file` would.
+
+    Raises:
+        StorageError: the disk refused; the old content is untouched.
+    """
+    with storage_errors("put in place", path):
+        descriptor = files.open_part(made)
+        try:
+            files.sync(descriptor)
+        finally:
+            os.close(descriptor)
+        files.rename(made, path)
+        files.sync_directory(path.parent)
+
+
 def write_json(path: Path, value: object, *, mode: int = _SHARED_MODE, files: FileOperations = DISK) -> None:
     """Replace ``path`` by ``value`` as JSON, as :func:`write_file` does."""
     text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False)

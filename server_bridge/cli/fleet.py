@@ -18,7 +18,8 @@ from edge_agent.link.log_lines import configure_logs
 from server_bridge.config import BridgeSettings, load_settings
 from server_bridge.host_name import is_host_name
 from server_bridge.store.decisions import Decision
-from server_bridge.store.store import Store, store_url
+from server_bridge.store.keeper import open_beside
+from server_bridge.store.store import Store
 from server_bridge.store.view import GatewayView, fleet_view
 
 LOG_LINES = 50
@@ -151,7 +152,7 @@ def _open(settings: BridgeSettings) -> Store:
     data_dir = settings.bridge.data_dir
     if not data_dir.is_dir():  # or a mistyped one would be made, and shown as an empty fleet
         raise ConfigError(f"[bridge] data_dir {data_dir} does not exist", "correct it, or run `server-bridge init`")
-    return Store(settings.bridge.store or store_url(data_dir), data_dir / "blobs")
+    return open_beside(settings.bridge.store, data_dir)
 
 
 def _registered(store: Store, gateway: str) -> None:

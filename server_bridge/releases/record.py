@@ -29,6 +29,7 @@ from server_bridge.releases.signing import VersionNumbers
 
 RECORD_CAP_BYTES = 64 * 1024 * 1024
 RECORDS_KEPT = 20
+NUMBER_DIGITS = 15
 
 
 class ReleaseRecord(Message):
@@ -74,6 +75,18 @@ class ReleaseRecord(Message):
             if cohort.candidate is not None:
                 yield cohort.candidate.weights
         yield from self.targets.values()
+
+
+def cohort_number(cohort: str) -> int:
+    """The number in a cohort's id; 0: it has none, as the root."""
+    digits = cohort.removeprefix("c")
+    return int(digits) if digits != cohort and digits.isdecimal() and len(digits) <= NUMBER_DIGITS else 0
+
+
+def highest_cohort(record: ReleaseRecord) -> int:
+    """The highest number of a cohort that had weights up to this release."""
+    names = [name.rpartition("/")[2].removesuffix(".json") for name in record.highest]
+    return max((cohort_number(name) for name in names), default=0)
 
 
 class ReleaseBook(Protocol):

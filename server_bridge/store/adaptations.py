@@ -106,13 +106,15 @@ class AdaptationTable:
         """The adaptation that has not ended, if any."""
         with self._database.read() as connection:
             row = connection.execute(select(ADAPTATIONS).where(ADAPTATIONS.c.status == RUNNING)).first()
-        return None if row is None else _adaptation(row)
+        with self._database.decoding("adaptations"):
+            return None if row is None else _adaptation(row)
 
     def all(self) -> list[Adaptation]:
         """Every adaptation in the order of their start."""
         with self._database.read() as connection:
             rows = connection.execute(select(ADAPTATIONS).order_by(ADAPTATIONS.c.started_s, ADAPTATIONS.c.id)).all()
-        return [_adaptation(row) for row in rows]
+        with self._database.decoding("adaptations"):
+            return [_adaptation(row) for row in rows]
 
     def last_ended_s(self) -> float | None:
         """When the last adaptation ended (wall clock, seconds)."""
@@ -125,7 +127,8 @@ class AdaptationTable:
         with self._database.read() as connection:
             query = select(ROUNDS).where(ROUNDS.c.adaptation == adaptation).order_by(ROUNDS.c.round, ROUNDS.c.attempt)
             rows = connection.execute(query).all()
-        return [_round(row) for row in rows]
+        with self._database.decoding("rounds"):
+            return [_round(row) for row in rows]
 
     def _round(self, record: RoundRecord, values: Mapping[str, Any]) -> None:
         body = {

@@ -79,7 +79,8 @@ class CommandTable:
         """A command by its id."""
         with self._database.read() as connection:
             row = connection.execute(select(COMMANDS).where(COMMANDS.c.command_id == command_id)).first()
-        return None if row is None else _command(row)
+        with self._database.decoding("commands"):
+            return None if row is None else _command(row)
 
     def all(self, *, status: str | None = None, limit: int = 1000) -> list[StoredCommand]:
         """The newest commands, in the order of their issue."""
@@ -88,7 +89,8 @@ class CommandTable:
             query = query.where(COMMANDS.c.status == status)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        return [_command(row) for row in reversed(rows)]
+        with self._database.decoding("commands"):
+            return [_command(row) for row in reversed(rows)]
 
     def update_digests(self, prefix: str) -> list[str]:
         """Digests of the updates that commands with such ids brought."""
@@ -124,6 +126,12 @@ class CommandTable:
         """End an open command without a usable result; whether it was open."""
         body = None if reply is None else reply.model_dump_json(by_alias=True)
         return self._end(command_id, {"status": FAILED, "failure": failure, "reply": body, "ended_s": now_s})
+
+    def fail_open(self, failure: str, now_s: float) -> int:
+        """End every open command without a result; returns how many were open."""
+        values = {"status": FAILED, "failure": failure, "ended_s": now_s}
+        with self._database.write() as connection:
+            return connection.execute(update(COMMANDS).where(COMMANDS.c.status == OPEN).values(**values)).rowcount
 
     def record_late(self, reply: Reply) -> None:
         """Keep a reply that came after its command had ended; the first one stays."""

@@ -3,6 +3,7 @@
 from sqlalchemy import select
 
 from server_bridge.store.database import Database, upsert
+from server_bridge.store.numbers import HighestNumbers
 from server_bridge.store.tables import COUNTERS
 
 
@@ -11,15 +12,23 @@ class Counters:
 
     Args:
         database: where they are kept.
+        numbers: where they are noted too, so that a restored database does not give one again.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, numbers: HighestNumbers | None = None) -> None:
         self._database = database
+        self._numbers = numbers
 
     def next(self, name: str) -> int:
-        """Raise the counter by one and return it; the first is 1."""
+        """Raise the counter by one and return it; the first is 1.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
         with self._database.write() as connection:
             value = self.value(name) + 1
+            if self._numbers is not None:
+                self._numbers.note(name, value)
             upsert(connection, COUNTERS, {"name": name, "value": value})
         return value
 

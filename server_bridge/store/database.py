@@ -1,8 +1,11 @@
 """The engine: one writer at a time, transactions that join, migrations run at open."""
 
+import os
+import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Table, create_engine, event
@@ -12,7 +15,11 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from edge_agent.errors import ConfigError, StorageError
+from edge_agent.link.durable import put_in_place
+from server_bridge.errors import StoreDamaged, StoreRemoved
 from server_bridge.store.migrate import upgrade
+from server_bridge.store.recovery import database_file
+from server_bridge.store.soundness import WAY_OUT, decoding, is_damage
 
 BUSY_TIMEOUT_S = 30.0
 
@@ -23,8 +30,14 @@ class Database:
     Writers of this process take turns behind one lock; those of other processes behind
     SQLite's. An inner transaction joins the outer one of its thread.
 
+    Once damage is found, or the file found removed or replaced, nothing is read or written any more: what
+    would be written is lost at the end, and must not be acknowledged.
+
     Args:
         url: a SQLAlchemy URL; ``sqlite:////path`` or ``postgresql+psycopg://...``.
+
+    Attributes:
+        loss: what ended it, found by whichever thread.
 
     Raises:
         ConfigError: no such dialect or driver.
@@ -32,11 +45,17 @@ class Database:
     """
 
     def __init__(self, url: str) -> None:
+        self.loss: StoreDamaged | StoreRemoved | None = None
+        self.file = database_file(url)
         self._engine = _make_engine(url)
+        self._name = str(self.file or self._engine.url.render_as_string())
         self._writer = threading.RLock()
         self._local = threading.local()
-        with _translated(f"store {self._engine.url.render_as_string()}"):
+        self._identity: tuple[int, int] | None = None
+        with self._translated():
             upgrade(self._engine)
+        self._identity = None if self.file is None else _identity(self.file)
+        self._log_identity = None if self.file is None else _identity(_log_of(self.file))
 
     @property
     def engine(self) -> Engine:
@@ -48,13 +67,13 @@ class Database:
         """A transaction that may write; committed at the end, rolled back on an exception.
 
         Raises:
-            StorageError: the database refuses.
+            StorageError: the database refuses; nothing is stored.
         """
         joined: Connection | None = getattr(self._local, "connection", None)
         if joined is not None:
             yield joined
             return
-        with self._writer, _translated("store"), self._engine.connect() as connection:
+        with self._writer, self._translated(), self._engine.connect() as connection:
             self._local.connection = connection
             try:
                 with connection.begin():
@@ -63,6 +82,7 @@ class Database:
                     yield connection
             finally:
                 self._local.connection = None
+        self.require_present()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -75,14 +95,63 @@ class Database:
         if joined is not None:
             yield joined
             return
-        with _translated("store"), self._engine.connect() as connection, connection.begin():
+        with self._translated(), self._engine.connect() as connection, connection.begin():
             if connection.dialect.name == "sqlite":
                 connection.exec_driver_sql("BEGIN DEFERRED")
             yield connection
 
+    def require_present(self) -> None:
+        """Its path still leads to the file that was opened; SQLite goes on without a word when it does not.
+
+        Raises:
+            StoreRemoved: it was deleted or replaced.
+        """
+        if self.file is None or _identity(self.file) == self._identity:
+            return
+        what = "replaced" if self.file.exists() else "deleted"
+        self.loss = self.loss or StoreRemoved(
+            f"{self.file} was {what} while in use", "start the bridge again: it goes on with what is there, or its copy"
+        )
+        raise self.loss
+
+    def give_up(self, loss: StoreDamaged) -> None:
+        """Damage was found from outside: nothing is read or written any more."""
+        self.loss = self.loss or loss
+
+    @contextmanager
+    def decoding(self, table: str) -> Iterator[None]:
+        """What a row holds is read inside.
+
+        Raises:
+            StoreDamaged: it cannot be read.
+        """
+        with self._translated(), decoding(table, self._name):
+            yield
+
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection. The log of a file that is gone must not be taken for another's."""
         self._engine.dispose()
+        if isinstance(self.loss, StoreRemoved) and self.file is not None:
+            log = _log_of(self.file)
+            with suppress(StorageError):
+                if self._log_identity is not None and _identity(log) == self._log_identity:
+                    put_in_place(log, self.file.with_name(f"{self.file.name}.removed-wal"))
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        if self.loss is not None:
+            raise self.loss
+        try:
+            yield
+        except StoreDamaged as error:
+            self.loss = self.loss or error
+            raise
+        except SQLAlchemyError as error:
+            cause = getattr(error, "orig", None) or error
+            if is_damage(cause):
+                self.loss = self.loss or StoreDamaged(f"{self._name} is damaged: {cause}", WAY_OUT)
+                raise self.loss from error
+            raise StorageError(f"{self._name}: {cause}", _hint(cause)) from error
 
 
 def upsert(
@@ -139,10 +208,27 @@ def _prepare_sqlite(connection: Any, _entry: ConnectionPoolEntry) -> None:
         connection.execute(f"PRAGMA {pragma}").close()
 
 
-@contextmanager
-def _translated(what: str) -> Iterator[None]:
+def _hint(cause: BaseException) -> str:
+    hints = {
+        sqlite3.SQLITE_FULL: "free space on this disk",
+        sqlite3.SQLITE_READONLY: "the file system is mounted read-only, or the bridge's user has no right to it",
+        sqlite3.SQLITE_CANTOPEN: "check that its folder exists, has room and may be written",
+        sqlite3.SQLITE_IOERR: "check that the disk has room, may be written, and is sound",
+    }
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    return hints.get(code, "check the disk and that no other bridge holds the store")
+
+
+def _log_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}-wal")
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Which file a path leads to; ``None``: to none."""
     try:
-        yield
-    except SQLAlchemyError as error:
-        cause = getattr(error, "orig", None) or error
-        raise StorageError(f"{what}: {cause}", "check the disk and that no other bridge holds the store") from error
+        found = os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise StorageError(f"cannot look at {file}: {error.strerror or error}", "check the disk") from error
+    return found.st_dev, found.st_ino

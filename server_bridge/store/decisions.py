@@ -64,10 +64,11 @@ class DecisionTable:
         query = select(DECISIONS).where(DECISIONS.c.id > after_id).order_by(DECISIONS.c.id.desc()).limit(limit)
         with self._database.read() as connection:
             rows = connection.execute(query).all()
-        return [
-            Decision(row.id, row.time_s, row.kind, row.reason, row.detail, row.adaptation, json.loads(row.facts))
-            for row in reversed(rows)
-        ]
+        with self._database.decoding("decisions"):
+            return [
+                Decision(row.id, row.time_s, row.kind, row.reason, row.detail, row.adaptation, json.loads(row.facts))
+                for row in reversed(rows)
+            ]
 
     def trim(self, keep: int = DECISIONS_KEPT) -> int:
         """Forget the oldest decisions beyond ``keep``; returns how many."""

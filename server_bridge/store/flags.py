@@ -1,6 +1,6 @@
 """Drift flags: recorded once each by id; open until a round consumes them or they are set aside."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,13 +59,13 @@ class FlagTable:
         """Open flags in the order of their receipt."""
         with self._database.read() as connection:
             query = select(FLAGS).where(FLAGS.c.status == OPEN).order_by(FLAGS.c.received_s, FLAGS.c.flag_id)
-            return [_flag(row) for row in connection.execute(query).all()]
+            return self._read(connection.execute(query).all())
 
     def all(self) -> list[StoredFlag]:
         """Every flag in the order of their receipt."""
         with self._database.read() as connection:
             query = select(FLAGS).order_by(FLAGS.c.received_s, FLAGS.c.flag_id)
-            return [_flag(row) for row in connection.execute(query).all()]
+            return self._read(connection.execute(query).all())
 
     def ignore(self, flag_ids: Iterable[str]) -> int:
         """Set open flags aside; returns how many were."""
@@ -88,6 +88,13 @@ class FlagTable:
             chosen = FLAGS.c.flag_id.in_(list(flag_ids))
             return connection.execute(update(FLAGS).where(chosen, FLAGS.c.status == OPEN).values(**values)).rowcount
 
+    def reopen(self, adaptation: str) -> int:
+        """What rounds of an adaptation had answered is open again; returns how many flags."""
+        values = {"status": OPEN, "adaptation": None, "round": None}
+        with self._database.write() as connection:
+            chosen = (FLAGS.c.adaptation == adaptation, FLAGS.c.status == CONSUMED)
+            return connection.execute(update(FLAGS).where(*chosen).values(**values)).rowcount
+
     def trim(self, keep: int = FLAGS_KEPT_PER_GATEWAY) -> int:
         """Forget all but the newest ``keep`` flags of each gateway; returns how many."""
         forgotten = 0
@@ -98,6 +105,10 @@ class FlagTable:
                 excess = list(connection.execute(old).scalars().all())
                 forgotten += connection.execute(delete(FLAGS).where(FLAGS.c.flag_id.in_(excess))).rowcount
         return forgotten
+
+    def _read(self, rows: Sequence[Row[Any]]) -> list[StoredFlag]:
+        with self._database.decoding("flags"):
+            return [_flag(row) for row in rows]
 
 
 def _flag(row: Row[Any]) -> StoredFlag:

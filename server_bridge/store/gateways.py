@@ -101,4 +101,5 @@ class GatewayTable:
         """Last state by gateway."""
         with self._database.read() as connection:
             rows = connection.execute(select(STATES)).all()
-        return {row.gateway: KnownState(row.received_s, State.model_validate_json(row.body)) for row in rows}
+        with self._database.decoding("states"):
+            return {row.gateway: KnownState(row.received_s, State.model_validate_json(row.body)) for row in rows}

@@ -21,6 +21,11 @@ class Mark:
         """Whether ``sequence`` is done."""
         return sequence < self.low or any(first <= sequence <= last for first, last in self.above)
 
+    def missing_below(self, low: int) -> int:
+        """How many sequences below ``low`` are not done; the first is 1."""
+        covered = sum(min(last, low - 1) - first + 1 for first, last in self.above if first < low)
+        return max(low - max(self.low, 1) - covered, 0)
+
     def advance(self, *, low: int, done: Iterable[Range]) -> Self:
         """The mark after the gateway holds nothing below ``low``, and ``done`` ranges are done too.
 

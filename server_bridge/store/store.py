@@ -15,6 +15,7 @@ from server_bridge.store.drops import DropTable
 from server_bridge.store.events import EventTable
 from server_bridge.store.flags import FlagTable
 from server_bridge.store.gateways import GatewayTable
+from server_bridge.store.numbers import HighestNumbers
 
 
 class Store:
@@ -23,23 +24,25 @@ class Store:
     Args:
         url: a SQLAlchemy URL, see :class:`~server_bridge.store.database.Database`.
         blobs: the blob folder.
+        numbers: where numbers that are given out are noted too.
 
     Raises:
         ConfigError: no such kind of database.
         StorageError: it cannot be opened or migrated.
     """
 
-    def __init__(self, url: str, blobs: Path) -> None:
+    def __init__(self, url: str, blobs: Path, numbers: HighestNumbers | None = None) -> None:
         self.blobs = BlobFolder(blobs)
         self.database = Database(url)
-        self.counters = Counters(self.database)
+        self.counters = Counters(self.database, numbers)
         self.gateways = GatewayTable(self.database)
         self.flags = FlagTable(self.database)
         self.counts = CountTable(self.database)
-        self.events = EventTable(self.database, self.flags, self.counts)
+        self.decisions = DecisionTable(self.database)
+        setbacks = self.counters.value("setbacks")
+        self.events = EventTable(self.database, self.flags, self.counts, self.decisions, setbacks)
         self.commands = CommandTable(self.database)
         self.adaptations = AdaptationTable(self.database)
-        self.decisions = DecisionTable(self.database)
         self.drops = DropTable(self.database)
 
     @contextmanager

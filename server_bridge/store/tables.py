@@ -63,6 +63,7 @@ OUTBOX_MARKS = Table(
     Column("low", BigInteger, nullable=False),
     Column("above", Text, nullable=False),
     Column("seen_s", Float(53), nullable=False),
+    Column("setbacks", BigInteger, nullable=False, server_default="0"),
 )
 
 EVENTS = Table(

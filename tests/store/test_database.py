@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -6,9 +7,11 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
 from edge_agent.errors import ConfigError, StorageError
+from server_bridge.errors import StoreDamaged, StoreRemoved
 from server_bridge.store.database import Database
 from server_bridge.store.store import Store, store_url
 from server_bridge.store.tables import METADATA
+from tests.store.stores import PAGE_BYTES, fill, opened
 
 
 def test_migrations_make_exactly_the_tables_of_the_code(tmp_path: Path) -> None:
@@ -36,6 +39,7 @@ def test_a_store_of_the_first_schema_is_brought_up_with_its_rows(tmp_path: Path)
     with first.database.write() as connection:
         for column in ("ignored_s", "ignored_why"):
             connection.execute(sa.text(f"ALTER TABLE gateways DROP COLUMN {column}"))
+        connection.execute(sa.text("ALTER TABLE outbox_marks DROP COLUMN setbacks"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
     first.close()
     second = Store(store_url(tmp_path), tmp_path / "blobs")
@@ -62,6 +66,47 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "store.db").write_bytes(b"not a database" * 100)
     with pytest.raises(StorageError, match="store"):
         Database(store_url(tmp_path))
+
+
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_file_that_is_gone_ends_the_store_and_nothing_counts_as_stored(tmp_path: Path, how: str) -> None:
+    """SQLite would go on without a word in a file without a name."""
+    store = Store(store_url(tmp_path), tmp_path / "blobs")
+    store.gateways.register("gw-1", 1, 0.0)
+    file = tmp_path / "store.db"
+    file.rename(tmp_path / "moved")
+    if how == "replaced":
+        shutil.copy(tmp_path / "moved", file)
+    with pytest.raises(StoreRemoved, match=f"store.db was {how} while in use"):
+        store.gateways.register("gw-2", 2, 0.0)
+    assert isinstance(store.database.loss, StoreRemoved)
+    with pytest.raises(StoreRemoved):
+        store.gateways.registered()
+    store.close()
+    assert not (tmp_path / "store.db-wal").exists(), "it must not be taken for the log of another file"
+
+
+def test_damage_found_in_use_is_named_and_nothing_is_stored_any_more(tmp_path: Path) -> None:
+    store = opened(fill(tmp_path).parent)
+    store.database.engine.dispose()  # what is cached hides the damage
+    with (tmp_path / "store.db").open("r+b") as file:
+        file.seek(PAGE_BYTES)
+        file.write(bytes((tmp_path / "store.db").stat().st_size - PAGE_BYTES))
+    with pytest.raises(StoreDamaged, match=r"store.db is damaged: .*malformed.*start the bridge"):
+        store.flags.all()
+    with pytest.raises(StoreDamaged):
+        store.decisions.record("test", "a write", "that might still work", 0.0)
+    store.close()
+
+
+def test_a_full_disk_is_named_and_is_no_damage(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    with store.database.read() as connection:
+        connection.exec_driver_sql("PRAGMA max_page_count = 1")
+    with pytest.raises(StorageError, match=r"store.db: database or disk is full \(free space"):
+        store.decisions.record("test", "filler", "x" * 1_000_000, 0.0)
+    assert store.database.loss is None
+    store.close()
 
 
 def test_an_inner_transaction_joins_the_outer_one(tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""The store at the bridge's start: checked, and when damaged or gone, restored from its newest sound copy.
+
+sound ──> used
+damaged ──> set aside ──┐
+gone or empty ──────────┴─> a copy is sound ──> restored
+                                  └─> none is ──> refused; no copy was ever made: a new store
+"""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from edge_agent.errors import StorageError
+from edge_agent.link.durable import put_in_place, read_file, remove_file, write_file
+from server_bridge.errors import StoreDamaged
+from server_bridge.store.copies import Copy, StoreCopies
+from server_bridge.store.soundness import (
+    Check,
+    check_file,
+    content_check,
+    holds_tables,
+    integrity_check,
+    quick_check,
+)
+
+COPIES_FOLDER = "store-copies"
+DAMAGED_KEPT = 2
+SUSPICION_CAP_BYTES = 64 * 1024
+
+_BESIDE = ("-shm", "-wal", "-journal")
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The store was restored: from which copy, and why."""
+
+    problem: str
+    copy: Copy
+    set_aside: str | None
+
+    def describe(self, now_s: float) -> str:
+        """For people."""
+        aside = f"; it is now {self.set_aside}" if self.set_aside else ""
+        age_min = max(now_s - self.copy.made_s, 0.0) / 60
+        return f"{self.problem}{aside}; restored from {self.copy.path.name}, a copy of {age_min:.0f} min ago"
+
+
+def database_file(url: str) -> Path | None:
+    """The file of a SQLite store; ``None`` for another kind, whose own copies are its administrator's."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        return None
+    if parsed.get_backend_name() != "sqlite" or not parsed.database or parsed.database == ":memory:":
+        return None
+    return Path(parsed.database)
+
+
+def copies_of(store: Path) -> StoreCopies:
+    """The copies of a store: in a folder beside it."""
+    return StoreCopies(store.parent / COPIES_FOLDER, store)
+
+
+def suspect(store: Path, problem: str) -> None:
+    """Leave word for the next start, which then reads the whole store: damage may be where a quick check is blind.
+
+    Raises:
+        StorageError: the disk refused.
+    """
+    write_file(_suspicion(store), problem.encode()[:SUSPICION_CAP_BYTES])
+
+
+def recover(store: Path, copies: StoreCopies) -> Restored | None:
+    """Make sure that the store is sound before it is opened; ``None``: it was, or there has never been one.
+
+    Raises:
+        StorageError: it is damaged or gone and there is no sound copy, or the disk refused.
+    """
+    problem = _problem(store, bool(copies.all()))
+    restored = None if problem is None else _restore(store, copies, problem)
+    remove_file(_suspicion(store))
+    return restored
+
+
+def require_present(store: Path, copies: StoreCopies) -> None:
+    """For the commands beside the bridge: they must not make a new store where one was lost.
+
+    Raises:
+        StorageError: the store is gone, and a copy of it is there.
+    """
+    if not store.exists() and copies.all():
+        raise StorageError(f"{store} is gone", "start the bridge: it restores its newest copy")
+
+
+def _problem(store: Path, copied: bool) -> str | None:
+    if not store.exists():
+        return f"{store} is gone" if copied else None
+    doubt = _suspicion(store)
+    checks: tuple[Check, ...] = (quick_check,)
+    if doubt.is_file():
+        _log.warning("store-suspected", store=str(store), problem=_read_doubt(doubt))
+        checks = (integrity_check, content_check)
+    try:
+        check_file(store, *checks, *((holds_tables,) if copied else ()))
+    except StoreDamaged as error:
+        return error.problem
+    if doubt.is_file():
+        _log.warning("store-sound", store=str(store), detail="all of it was read; nothing is wrong with it now")
+    return None
+
+
+def _restore(store: Path, copies: StoreCopies, problem: str) -> Restored:
+    _log.error("store-damaged", store=str(store), problem=problem)
+    if not copies.all():
+        raise StoreDamaged(
+            problem,
+            f"there is no copy of it in {copies.folder}: put a backup of your own in its place; or move it away, start"
+            " with an empty store and register the gateways again with `server-bridge gateway provision`",
+        )
+    with copies.sound() as found:
+        if found is None:
+            raise StoreDamaged(
+                f"{problem}; no copy in {copies.folder} is sound",
+                "put a backup of your own in its place; or move it and that folder away, start with an empty store and"
+                " register the gateways again with `server-bridge gateway provision`",
+            )
+        copy, made = found
+        restored = Restored(problem, copy, _set_aside(store))
+        put_in_place(made, store)
+    _log.error("store-restored", store=str(store), detail=restored.describe(time.time()))
+    return restored
+
+
+def _set_aside(store: Path) -> str | None:
+    """Rename the store and what SQLite keeps beside it; the second last one set aside is kept too, no more.
+
+    A log file that a lost store left behind must not be taken for the restored one's.
+    """
+    present = [suffix for suffix in (*_BESIDE, "") if store.with_name(store.name + suffix).exists()]
+    if not present:
+        return None
+    for number in range(DAMAGED_KEPT, 0, -1):
+        for suffix in ("", *_BESIDE):
+            older = _aside(store, number, suffix)
+            if older.exists():
+                if number == DAMAGED_KEPT:
+                    remove_file(older)
+                else:
+                    put_in_place(older, _aside(store, number + 1, suffix))
+    for suffix in present:
+        put_in_place(store.with_name(store.name + suffix), _aside(store, 1, suffix))
+    return _aside(store, 1, "").name if "" in present else None
+
+
+def _aside(store: Path, number: int, suffix: str) -> Path:
+    return store.with_name(f"{store.name}.damaged-{number}{suffix}")
+
+
+def _suspicion(store: Path) -> Path:
+    return store.with_name(f"{store.name}.suspect")
+
+
+def _read_doubt(path: Path) -> str:
+    try:
+        return read_file(path, cap_bytes=SUSPICION_CAP_BYTES).decode(errors="replace")
+    except StorageError as error:
+        return error.problem
