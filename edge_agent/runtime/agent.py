@@ -364,6 +364,8 @@ class Agent:
 
     def _bridge_seen(self, presence: BridgePresence) -> None:
         self._pump.on_bridge(presence.boot_id, online=presence.online)
+        if presence.online:
+            self._watch.bridge_started(presence.boot_id)
 
     def _activated(self, slot: Slot) -> None:
         _log.info("activated", cohort=slot.cohort, version=slot.version, weights=slot.weights)

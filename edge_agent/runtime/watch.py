@@ -44,6 +44,7 @@ class Place:
         cursor: arrival number of the last labelled sample judged or passed over.
         drifted_from: id of the first drifted sample of the latest flag; training starts there.
         open_flag: whether no activation has followed that flag yet.
+        flag: that flag as JSON, as long as it is open: a bridge that lost it gets it again.
     """
 
     epoch: str
@@ -52,6 +53,7 @@ class Place:
     cursor: int = 0
     drifted_from: str | None = None
     open_flag: bool = False
+    flag: str | None = None
 
 
 class DriftWatch:
@@ -86,6 +88,7 @@ class DriftWatch:
         self._buffer: list[LabelledRow] = []
         self._behind = True
         self._place, self._state = self._load()
+        self._said_to: str | None = None
         self.unjudged_batches = 0
         self.last_verdict: Verdict | None = None
 
@@ -136,6 +139,22 @@ class DriftWatch:
         self._behind = False
         return flags
 
+    def bridge_started(self, boot_id: str) -> bool:
+        """To each start of the bridge the open flag is said once more: its store may have lost it.
+
+        The bridge knows a flag by its id, and counts it once. Any thread; returns whether there was one to say.
+
+        Raises:
+            StorageError: it could not be held for sending; a repeated call tries again.
+        """
+        flag = self._place.flag
+        if flag is None or boot_id == self._said_to:
+            return False
+        with self._database.transaction():
+            self._outbox.put(FlagEvent.model_validate_json(flag), Priority.FLAG)
+        self._said_to = boot_id
+        return True
+
     def _unjudged(self) -> Iterator[list[LabelledRow]]:
         last = self._place.cursor
         while page := self._store.labelled_since(last, CATCH_UP_ROWS):
@@ -164,7 +183,8 @@ class DriftWatch:
         event = None
         if verdict.fired:
             event = self._flag(batch, losses, before, state, verdict, active)
-            place = replace(place, drifted_from=event.first_drifted_sample, open_flag=True)
+            said = event.model_dump_json()
+            place = replace(place, drifted_from=event.first_drifted_sample, open_flag=True, flag=said)
         with self._database.transaction():
             self._save(place, state)
             if event is not None:
@@ -221,7 +241,7 @@ class DriftWatch:
         if they come back.
         """
         cursor = self._buffer[-1].arrival if self._buffer else self._place.cursor
-        place = replace(self._place, weights=active.weights, open_flag=False, cursor=cursor)
+        place = replace(self._place, weights=active.weights, open_flag=False, flag=None, cursor=cursor)
         state = rebaseline(self._params, self._state) if self._place.weights else self._state
         with self._database.transaction():
             self._save(place, state)
@@ -241,7 +261,10 @@ class DriftWatch:
         if not rows:
             return None
         try:
-            return Place(**json.loads(rows[0][0])), LossRiseState.from_json(rows[0][1])
+            place = Place(**json.loads(rows[0][0]))
+            if place.flag is not None:
+                FlagEvent.model_validate_json(place.flag)
+            return place, LossRiseState.from_json(rows[0][1])
         except (DataError, ValueError, TypeError) as error:
             _log.error("monitor_state_unreadable", problem=str(error))
             return None

@@ -15,13 +15,14 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from edge_agent.errors import ConfigError, StorageError
-from edge_agent.link.durable import put_in_place
+from edge_agent.link.durable import put_in_place, storage_errors
 from server_bridge.errors import StoreDamaged, StoreRemoved
 from server_bridge.store.migrate import upgrade
 from server_bridge.store.recovery import database_file
 from server_bridge.store.soundness import WAY_OUT, decoding, is_damage
 
 BUSY_TIMEOUT_S = 30.0
+MAGIC = b"SQLite format 3\x00"
 
 
 class Database:
@@ -52,6 +53,7 @@ class Database:
         self._writer = threading.RLock()
         self._local = threading.local()
         self._identity: tuple[int, int] | None = None
+        self._size_bytes = 0
         with self._translated():
             upgrade(self._engine)
         self._identity = None if self.file is None else _identity(self.file)
@@ -113,6 +115,28 @@ class Database:
             f"{self.file} was {what} while in use", "start the bridge again: it goes on with what is there, or its copy"
         )
         raise self.loss
+
+    def look(self) -> None:
+        """What can be seen wrong with the file from outside: cheap, for several times a second.
+
+        SQLite reads what it has in its cache, and may serve a file that was overwritten for hours.
+
+        Raises:
+            StoreRemoved, StoreDamaged: it is gone; it was cut, or overwritten from its beginning.
+            StorageError: it cannot be looked at.
+        """
+        self.require_present()
+        if self.file is None:
+            return
+        with storage_errors("look at", self.file), self.file.open("rb") as file:
+            head, size_bytes = file.read(len(MAGIC)), os.fstat(file.fileno()).st_size
+        if size_bytes < self._size_bytes:
+            self.give_up(StoreDamaged(f"{self.file} was cut to {size_bytes} bytes while in use", WAY_OUT))
+        elif head != MAGIC:
+            self.give_up(StoreDamaged(f"{self.file} was overwritten while in use: it is no database now", WAY_OUT))
+        self._size_bytes = max(self._size_bytes, size_bytes)
+        if self.loss is not None:
+            raise self.loss
 
     def give_up(self, loss: StoreDamaged) -> None:
         """Damage was found from outside: nothing is read or written any more."""

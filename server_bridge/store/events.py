@@ -65,7 +65,7 @@ class EventTable:
         self.setbacks = setbacks
 
     def take(self, event: Event, now_s: float) -> Taken:
-        """Store an event unless it is known; idempotent by (gateway, epoch, sequence).
+        """Store an event unless it is known; idempotent by (gateway, epoch, sequence), flags by their id.
 
         ``DEFERRED`` says that its gap set is full: it is not stored and must not be acknowledged.
         """
@@ -132,8 +132,8 @@ class EventTable:
         if isinstance(body, CountsEvent):
             self._counts.replace(event, body)
             return
-        if isinstance(body, FlagEvent):
-            self._flags.record(event.gateway, body, now_s)
+        if isinstance(body, FlagEvent) and not self._flags.record(event.gateway, body, now_s):
+            return  # said again, perhaps for a bridge that lost it
         row = {
             "gateway": event.gateway,
             "epoch": event.epoch,

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from edge_agent.errors import StorageError
-from server_bridge.errors import StoreDamaged
+from server_bridge.errors import StoreDamaged, StoreRemoved
 from server_bridge.store.copier import StoreCopier
 from server_bridge.store.numbers import NUMBERS_FILE, HighestNumbers
 from server_bridge.store.recovery import copies_of, database_file, recover, require_present, suspect
@@ -78,13 +78,15 @@ class StoreKeeper:
             StoreDamaged, StoreRemoved: the process must end; its next start recovers.
         """
         database = self.store.database
-        if database.loss is None:
-            database.require_present()
-            return
-        _log.error("store-lost", problem=database.loss.problem, hint=database.loss.hint)
-        if isinstance(database.loss, StoreDamaged):
-            self._suspect(database.loss)
-        raise database.loss
+        try:
+            if database.loss is not None:
+                raise database.loss
+            database.look()
+        except (StoreDamaged, StoreRemoved) as loss:
+            _log.error("store-lost", problem=loss.problem, hint=loss.hint)
+            if isinstance(loss, StoreDamaged):
+                self._suspect(loss)
+            raise
 
     def observe(self, name: str, number: int) -> None:
         """Somebody knows of this number of a counter.

@@ -167,6 +167,38 @@ def test_an_activation_rebaselines_and_ends_the_flag(parts: Parts) -> None:
     assert [(flag.firing, flag.weights_version) for flag in parts.flags()] == [(1, 1), (2, 2)]
 
 
+def test_an_open_flag_is_said_once_to_each_start_of_the_bridge(parts: Parts) -> None:
+    """A bridge whose store went back has lost what it had acknowledged since."""
+    assert not parts.watch.bridge_started("boot 1"), "there is nothing to say"
+    parts.feed(0, LOW + HIGH)
+    (raised,) = parts.flags()
+    parts.outbox.acknowledge(parts.outbox.epoch, [(1, 10)])
+    assert parts.watch.bridge_started("boot 2")
+    assert not parts.watch.bridge_started("boot 2")
+    assert parts.flags() == [raised]
+    again = parts.restarted()
+    again.outbox.acknowledge(again.outbox.epoch, [(1, 10)])
+    assert again.watch.bridge_started("boot 2"), "the agent does not know what was said before its start"
+    assert again.flags() == [raised]
+    again.close()
+
+
+def test_a_flag_that_an_activation_has_answered_is_not_said_again(parts: Parts) -> None:
+    parts.feed(0, LOW + HIGH)
+    parts.activate(NEW)
+    parts.feed(8, LOW, weights=NEW)
+    assert not parts.watch.bridge_started("boot 1")
+
+
+def test_an_open_flag_that_the_disk_refused_is_said_when_it_is_back(parts: Parts) -> None:
+    parts.feed(0, LOW + HIGH)
+    deny(parts.agent_db, "outbox", "INSERT")
+    with pytest.raises(StorageError):
+        parts.watch.bridge_started("boot 1")
+    permit(parts.agent_db, "outbox", "INSERT")
+    assert parts.watch.bridge_started("boot 1")
+
+
 def test_what_waited_for_a_full_batch_does_not_mix_into_the_weights_that_come_back(parts: Parts) -> None:
     parts.feed(0, LOW + [True] * 3)
     parts.activate(NEW)
@@ -220,7 +252,9 @@ def test_another_rule_on_a_store_that_never_judged_needs_no_warm_up(parts: Parts
 
 
 @pytest.mark.parametrize("column", ["place", "state"])
-@pytest.mark.parametrize("text", ["", "[]", '{"epoch": 1}', '{"of a newer version": 1}'])
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"epoch": 1}', '{"of a newer version": 1}', '{"epoch": "e", "weights": "w", "flag": "{}"}']
+)
 def test_a_state_that_cannot_be_read_is_begun_anew_under_another_epoch(parts: Parts, column: str, text: str) -> None:
     parts.feed(0, LOW + HIGH)
     epoch = stored(parts)[0]["epoch"]

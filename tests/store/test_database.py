@@ -1,4 +1,5 @@
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from server_bridge.errors import StoreDamaged, StoreRemoved
 from server_bridge.store.database import Database
 from server_bridge.store.store import Store, store_url
 from server_bridge.store.tables import METADATA
-from tests.store.stores import PAGE_BYTES, fill, opened
+from tests.store.stores import PAGE_BYTES, emptied, fill, garbage, opened, truncated, zeroed
 
 
 def test_migrations_make_exactly_the_tables_of_the_code(tmp_path: Path) -> None:
@@ -96,6 +97,18 @@ def test_damage_found_in_use_is_named_and_nothing_is_stored_any_more(tmp_path: P
         store.flags.all()
     with pytest.raises(StoreDamaged):
         store.decisions.record("test", "a write", "that might still work", 0.0)
+    store.close()
+
+
+@pytest.mark.parametrize("damage", [zeroed, truncated, garbage, emptied])
+def test_a_file_overwritten_in_use_is_seen_from_outside(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    store = opened(fill(tmp_path).parent)
+    store.database.look()
+    damage(tmp_path / "store.db")
+    with pytest.raises(StoreDamaged, match=r"store.db was (cut|overwritten)"):
+        store.database.look()
+    with pytest.raises(StoreDamaged):
+        store.gateways.registered()
     store.close()
 
 
