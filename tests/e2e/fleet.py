@@ -18,6 +18,7 @@ FLEET = "toy"
 CLEAN_ROWS = 400
 DRIFTED_ROWS = 2400
 RATE_HZ = 200.0
+STOP_S = 40.0
 
 
 @dataclass
@@ -87,7 +88,8 @@ class ToyFleet:
                 time.sleep(0.2)
 
     def stop(self) -> dict[str, int | None]:
-        return self.children.stop(10.0)
+        """SIGTERM to all; a busy machine takes seconds to unmap what a process held."""
+        return self.children.stop(STOP_S)
 
     def _bridge_sections(self) -> Sections:
         return {

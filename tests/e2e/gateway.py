@@ -18,8 +18,9 @@ from tests.e2e.toy import Drift, toy_bundle, write_stream
 
 FLEET, GATEWAY = "toy", "gw1"
 PROGRAM = Path(sys.executable).parent / "edge-agent"
-WAIT_S = 30.0
+WAIT_S = 60.0
 STOP_S = 5.0
+STOP_LIMIT_S = 40.0
 
 
 def provisioned(directory: Path) -> Path:
@@ -113,7 +114,7 @@ class RunningAgent(AbstractContextManager["RunningAgent"]):
         """SIGTERM; the exit status and the seconds it took."""
         began_s = time.monotonic()
         self.process.terminate()
-        return self.process.wait(20), time.monotonic() - began_s
+        return self.process.wait(STOP_LIMIT_S), time.monotonic() - began_s
 
     def __enter__(self) -> Self:
         return self
@@ -123,4 +124,4 @@ class RunningAgent(AbstractContextManager["RunningAgent"]):
     ) -> None:
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(20)
+            self.process.wait(STOP_LIMIT_S)

@@ -1,7 +1,10 @@
 """A bridge whose disk is full while its gateways flag."""
 
+import json
 import resource
+import sqlite3
 import time
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -10,10 +13,10 @@ from server_bridge.demo.children import Child
 from tests.broker import Mosquitto
 from tests.e2e.fleet import ToyFleet
 from tests.e2e.test_storage_faults import Disk, disk
-from tests.soak.invariants import is_closed, violations
+from tests.soak.invariants import DRIFTED, is_closed, violations
 from tests.soak.victims import DRIFTS
 
-FULL_S = 12.0
+FLAGS_WAIT_S = 90.0
 TOO_SMALL_BYTES = 100
 
 
@@ -22,13 +25,16 @@ def test_flags_wait_for_a_bridge_whose_disk_is_full(tmp_path: Path, mosquitto: M
     with disk(tmp_path / "bridge") as under:
         fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
         try:
-            fleet.start()
-            fleet.wait("every gateway", lambda store: len(store.gateways.states()) == len(DRIFTS), timeout_s=60)
+            fleet.start_bridge()
             bridge = fleet.children.members["bridge"]
+            fleet.wait("its first release", lambda store: "blobs-asserted" in bridge.log.read_text(), timeout_s=60)
             _refuse(under, bridge)
-            time.sleep(FULL_S)
-            log = bridge.log.read_text()
-            assert "disk is full" in log or "No space left" in log or not under.mounted
+            for gateway in DRIFTS:
+                fleet.start_agent(gateway)
+            until_s = time.monotonic() + FLAGS_WAIT_S
+            while not (_waiting(fleet) >= set(DRIFTED) and (_named(bridge) or not under.mounted)):
+                assert time.monotonic() < until_s, (_waiting(fleet), bridge.log_tail())
+                time.sleep(0.2)
             _allow(under, bridge)
             if not bridge.alive:  # its service manager would
                 fleet.start_bridge()
@@ -37,6 +43,23 @@ def test_flags_wait_for_a_bridge_whose_disk_is_full(tmp_path: Path, mosquitto: M
         finally:
             fleet.stop()
         assert violations(fleet) == []
+
+
+def _waiting(fleet: ToyFleet) -> set[str]:
+    """Gateways that hold a flag and no acknowledgement of it."""
+    found = set()
+    for gateway in fleet.drifts:
+        path = fleet.agent_settings(gateway).with_name("data") / "agent.db"
+        if path.exists():
+            with suppress(sqlite3.OperationalError), closing(sqlite3.connect(path)) as database:  # no table yet
+                kinds = [json.loads(row[0])["kind"] for row in database.execute("SELECT body FROM outbox")]
+                found |= {gateway} if "flag" in kinds else set()
+    return found
+
+
+def _named(bridge: Child) -> bool:
+    log = bridge.log.read_text()
+    return "disk is full" in log or "No space left" in log
 
 
 def _refuse(under: Disk, bridge: Child) -> None:

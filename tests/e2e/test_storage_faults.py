@@ -11,7 +11,7 @@ import pytest
 
 from edge_agent.cli.commands import Exit
 from server_bridge.demo.broker import free_port
-from tests.e2e.gateway import RunningAgent, gateway_folder, provisioned
+from tests.e2e.gateway import WAIT_S, RunningAgent, gateway_folder, provisioned
 
 DISK_BYTES = 24 * 1024 * 1024
 
@@ -105,7 +105,7 @@ def test_an_agent_that_starts_on_a_disk_that_refuses_serves_alone(tmp_path: Path
             time.sleep(2.0)
             assert agent.process.poll() is None
             under.allow()
-            assert agent.process.wait(30.0) == Exit.STORAGE
+            assert agent.process.wait(WAIT_S) == Exit.STORAGE
         with RunningAgent(settings) as agent:
             agent.wait("a flag", lambda: agent.logged("drift_flagged"))
             assert agent.stop()[0] == 0

@@ -11,7 +11,7 @@ import pytest
 
 from server_bridge.demo.broker import free_port
 from tests.e2e.gateway import RunningAgent, gateway_folder, provisioned
-from tests.service_manager import ServiceManager
+from tests.service_manager import WAIT_S, ServiceManager
 
 WATCHDOG_S = 2.0
 Source = dict[str, str | int | float | bool]
@@ -84,7 +84,7 @@ def test_a_source_without_data_is_no_hang_and_an_ended_one_neither(tmp_path: Pat
         with RunningAgent(settings) as agent:
             manager.wait("READY=1", lambda: agent.process.poll() is None)
             heard = manager.listen(2 * WATCHDOG_S)
-            assert heard.count("WATCHDOG=1") >= 6
+            assert heard.count("WATCHDOG=1") > 2, "more often than once an interval"
             assert not [message for message in heard if "hanging" in message]
 
 
@@ -93,7 +93,7 @@ def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(tmp_path: Pa
     with RunningAgent(settings) as agent:
         manager.wait("READY=1", lambda: agent.process.poll() is None)
         agent.process.send_signal(signal.SIGABRT)
-        assert agent.process.wait(10) == -signal.SIGABRT
+        assert agent.process.wait(WAIT_S) == -signal.SIGABRT
     log = agent.log.read_text()
     assert "Fatal Python error: Aborted" in log
     assert "pipeline.py" in log
@@ -113,7 +113,7 @@ def test_the_bridge_starves_its_watchdog_while_a_part_hangs(part: str, tmp_path:
         hang_and_resume(manager, tmp_path / "hang", part)
         bridge.terminate()
         manager.wait("STOPPING=1")
-        assert bridge.wait(20) == 0
+        assert bridge.wait(WAIT_S) == 0
     finally:
         bridge.kill()
-        bridge.wait(20)
+        bridge.wait(WAIT_S)

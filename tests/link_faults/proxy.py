@@ -77,17 +77,18 @@ class LinkProxy:
         self._listener.close()
         self.cut()
 
-    def cut(self) -> None:
-        """Reset every connection, at both ends."""
+    def cut(self) -> bool:
+        """Reset every connection, at both ends; whether there was any."""
         with self._lock:
-            pairs, self._pairs = self._pairs, []
+            pairs = [pair for pair in self._pairs if not pair.ended.is_set()]
+            self._pairs = []
         for pair in pairs:
             pair.reset()
+        return bool(pairs)
 
     def _cut_again_and_again(self) -> None:
         while not self._stopping.wait(self._fault.cut_every_s):
-            self.cuts += 1
-            self.cut()
+            self.cuts += self.cut()
 
     def _accept(self) -> None:
         while not self._stopping.is_set():

@@ -19,6 +19,7 @@ from tests.link_faults.proxy import LinkFault, LinkProxy
 DRIFTS = {"gw1": Drift("permuted"), "gw2": Drift("flipped"), "gw3": Drift("none")}
 # Who is regrouped first depends on whose link is back first.
 _PARTED = ({"gw1": "c1", "gw2": "c2", "gw3": "root"}, {"gw1": "c2", "gw2": "c1", "gw3": "root"})
+FROZEN_S = 25.0
 MODEM = LinkFault(rate_bytes_s=1200.0, latency_s=0.6, loss=0.05)
 
 
@@ -52,6 +53,16 @@ def _flagged(store: Store) -> bool:
 def _wait_for_the_absent(fleet: ToyFleet) -> None:
     """Longer than the link is down."""
     amend(fleet.bridge_dir / "bridge.toml", {"trigger": {"min_samples_cap_s": 120.0}})
+
+
+def _losses_logged(fleet: ToyFleet) -> dict[str, int]:
+    """How often each agent has said that its own connection is lost."""
+    return {
+        gateway: (fleet.directory / "logs" / f"{gateway}.log")
+        .read_text(errors="replace")
+        .count('"event": "disconnected"')
+        for gateway in fleet.drifts
+    }
 
 
 def _check_nothing_lost(fleet: ToyFleet) -> None:
@@ -104,10 +115,20 @@ def test_a_half_open_link_is_noticed_and_left(tmp_path: Path, mosquitto: Mosquit
         try:
             fleet.start()
             fleet.wait("the flags", _flagged, timeout_s=60)
+            noticed = _losses_logged(fleet)
             for link in links.values():
                 link.silent = True
-            time.sleep(25.0)  # longer than twice the keepalive of 10 s
-            assert all(link.accepted > 1 for link in links.values())
+            fleet.wait(
+                "every gateway to notice, by twice its keepalive of 10 s",
+                lambda store: all(now > noticed[name] for name, now in _losses_logged(fleet).items()),
+                timeout_s=60,
+            )
+            accepted = {gateway: link.accepted for gateway, link in links.items()}
+            fleet.wait(
+                "every gateway to try again",
+                lambda store: all(link.accepted > accepted[name] for name, link in links.items()),
+                timeout_s=60,
+            )
             for link in links.values():
                 link.silent = False
             fleet.wait("the loop to close", _closed, timeout_s=150)
@@ -125,12 +146,13 @@ def test_a_frozen_broker_delays_and_loses_nothing(tmp_path: Path, mosquitto: Mos
         fleet.start()
         fleet.wait("the flags", _flagged, timeout_s=60)
         mosquitto.pause()
-        thaw = threading.Timer(25.0, mosquitto.resume)
+        thaw = threading.Timer(FROZEN_S, mosquitto.resume)
         thaw.start()
         try:
             before = _served(fleet)
-            time.sleep(5.0)
-            assert all(after > before[gateway] for gateway, after in _served(fleet).items())
+            while not all(after > before[gateway] for gateway, after in _served(fleet).items()):
+                assert thaw.is_alive(), "nothing was served while the broker was frozen"
+                time.sleep(0.2)
         finally:
             thaw.join()
         fleet.wait("the loop to close", _closed, timeout_s=150)

@@ -19,6 +19,7 @@ from tests.e2e.toy import Drift
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 YEAR_2099_S = 4_070_908_800.0
+WAIT_S = 60.0
 DRIFTS = {"gw1": Drift("permuted"), "gw2": Drift("flipped")}
 
 
@@ -46,7 +47,7 @@ def _shifted(fleet: ToyFleet, gateway: str, clock_s: float) -> Iterator[Path]:
 def _end(fleet: ToyFleet, gateway: str) -> None:
     process = fleet.children.members.pop(gateway).process
     process.terminate()
-    assert process.wait(15.0) == 0
+    assert process.wait(WAIT_S) == 0
 
 
 def _set(shift: Path, clock_s: float) -> None:
@@ -78,7 +79,7 @@ def _serves(fleet: ToyFleet, gateway: str) -> None:
     fleet.wait(
         "more served samples",
         lambda store: (state := _state(store, gateway)) is not None and state.served_samples > before.served_samples,
-        timeout_s=15,
+        timeout_s=WAIT_S,
     )
 
 
@@ -101,7 +102,7 @@ def test_at_1970_the_floor_is_the_clock_and_the_loop_closes(tmp_path: Path, mosq
             fleet.wait(
                 "trust in the clock",
                 lambda store: (state := _state(store, "gw1")) is not None and state.clock.trusted,
-                timeout_s=15,
+                timeout_s=WAIT_S,
             )
             _serves(fleet, "gw1")
     finally:
@@ -116,7 +117,7 @@ def test_a_jump_to_2099_bars_activation_only_as_long_as_it_lasts(tmp_path: Path,
         fleet.start_bridge()
         fleet.start_agent("gw2")
         with _shifted(fleet, "gw1", time.time()) as shift:
-            fleet.wait("a flag", lambda store: bool(store.flags.all()), timeout_s=60)
+            fleet.wait("a flag", lambda store: bool(store.flags.all()), timeout_s=WAIT_S)
             _set(shift, YEAR_2099_S)
             fleet.wait("the refusal", lambda store: "expired_or_clock_wrong" in _refused(store, "gw1"), timeout_s=120)
             with fleet.store() as store:
@@ -124,7 +125,7 @@ def test_a_jump_to_2099_bars_activation_only_as_long_as_it_lasts(tmp_path: Path,
             _serves(fleet, "gw1")
             _end(fleet, "gw1")
         with _shifted(fleet, "gw1", time.time()):
-            fleet.wait("the new cohort", lambda store: _in_cohort(store, "gw1"), timeout_s=60)
+            fleet.wait("the new cohort", lambda store: _in_cohort(store, "gw1"), timeout_s=WAIT_S)
             _serves(fleet, "gw1")
     finally:
         statuses = fleet.stop()
@@ -137,11 +138,13 @@ def test_an_agent_born_in_2099_serves_and_is_cured_by_the_right_time(tmp_path: P
     try:
         fleet.start_bridge()
         with _shifted(fleet, "gw1", YEAR_2099_S):
-            fleet.wait("the refusal", lambda store: "expired_or_clock_wrong" in _refused(store, "gw1"), timeout_s=60)
+            fleet.wait(
+                "the refusal", lambda store: "expired_or_clock_wrong" in _refused(store, "gw1"), timeout_s=WAIT_S
+            )
             _serves(fleet, "gw1")
             _end(fleet, "gw1")
         with _shifted(fleet, "gw1", time.time()):
-            fleet.wait("the release", lambda store: _settled(store), timeout_s=30)
+            fleet.wait("the release", lambda store: _settled(store), timeout_s=WAIT_S)
             _serves(fleet, "gw1")
     finally:
         statuses = fleet.stop()

@@ -14,8 +14,9 @@ from tests.broker import Mosquitto
 pytestmark = pytest.mark.long
 
 CLIENTS = 200
-# Waits are uniform over 4 s: a quarter of them fall into any second, give or take four standard deviations (25).
-MOST_IN_A_SECOND = CLIENTS // 4 + 25
+# Waits are uniform over 4 s: a quarter of them fall into any second. The fullest second holds more than this once in
+# 100,000 returns (200,000 simulated); spread over 2 s it would hold a hundred.
+MOST_IN_A_SECOND = 82
 
 
 def test_two_hundred_clients_spread_their_return(mosquitto: Mosquitto) -> None:
@@ -24,13 +25,15 @@ def test_two_hundred_clients_spread_their_return(mosquitto: Mosquitto) -> None:
     try:
         for session in sessions:
             session.start()
-        _connections(sessions, 1)
+        _connected_after(sessions, [0] * CLIENTS)
+        first = [session.connection for session in sessions]
+        restarted_s = time.monotonic()
         mosquitto.restart()
-        times_s = _connections(sessions, 2)
+        returned_s = [at_s - restarted_s for at_s in _connected_after(sessions, first)]
         waits_s = [_first_wait_s(session_inbox) for session_inbox in inboxes]
         assert _busiest_second(waits_s) <= MOST_IN_A_SECOND, sorted(waits_s)
-        # What a loaded machine makes of the waits is blurred; it is no herd all the same.
-        assert _busiest_second(times_s) < 3 * CLIENTS // 4, sorted(times_s)
+        # A loaded machine makes a return later than was chosen, never earlier.
+        assert all(at_s >= wait_s for at_s, wait_s in zip(returned_s, waits_s, strict=True))
     finally:
         for session in sessions:
             session.stop(0.0)
@@ -53,14 +56,14 @@ def _busiest_second(moments_s: Sequence[float]) -> int:
     return max(sum(start <= moment < start + 1.0 for moment in moments_s) for start in moments_s)
 
 
-def _connections(sessions: Sequence[MqttSession], at_least: int) -> list[float]:
-    """When each was seen connected for the ``at_least``-th time or later."""
+def _connected_after(sessions: Sequence[MqttSession], attempts: Sequence[int]) -> list[float]:
+    """When each was seen connected by a later attempt than this, in their order."""
     seen: dict[str, float] = {}
     until_s = time.monotonic() + 60.0
     while len(seen) < len(sessions) and time.monotonic() < until_s:
-        for session in sessions:
-            if session.connected and session.connection >= at_least:
+        for session, attempt in zip(sessions, attempts, strict=True):
+            if session.connected and session.connection > attempt:
                 seen.setdefault(session.client_id, time.monotonic())
         time.sleep(0.02)
     assert len(seen) == len(sessions)
-    return list(seen.values())
+    return [seen[session.client_id] for session in sessions]

@@ -19,8 +19,10 @@ from tests.link_faults.proxy import LinkFault, LinkProxy
 
 pytestmark = pytest.mark.long
 
-SLOW = LinkFault(rate_bytes_s=16_000.0)
-SIZE_BYTES = 6 * 16384
+# A chunk takes four seconds: twice the silence, which no busy machine makes by itself.
+SLOW = LinkFault(rate_bytes_s=4096.0)
+SILENCE_S = 2.0
+SIZE_BYTES = 2 * 16384
 OVERHEAD = 1.15
 
 
@@ -33,7 +35,7 @@ def test_a_chunk_that_takes_longer_than_silence_is_not_asked_for_again(tmp_path:
     reference = publisher.blob(_data())
     with LinkProxy(mosquitto.port, SLOW) as link:
         store = BlobStore(tmp_path / "blobs")
-        downloader = Downloader(BrokerSettings("127.0.0.1", link.port), "gw1.down", TOPICS, store, silence_s=0.5)
+        downloader = Downloader(BrokerSettings("127.0.0.1", link.port), "gw1.down", TOPICS, store, silence_s=SILENCE_S)
         assert downloader.fetch(reference, timeout_s=60.0).read_bytes() == _data()
         assert link.bytes_down < OVERHEAD * SIZE_BYTES
     publisher.close()

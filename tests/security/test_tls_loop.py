@@ -44,7 +44,8 @@ def fleet(tmp_path: Path) -> Iterator[ToyFleet]:
 def _closed(store: Store) -> bool:
     states = {gateway: known.state.cohort for gateway, known in store.gateways.states().items()}
     done = [adaptation.status for adaptation in store.adaptations.all()] == [DONE]
-    return done and states == {"gw1": "c1", "gw2": "c2", "gw3": "root"}
+    drifted = {states.get("gw1"), states.get("gw2")}  # whose first round fails is regrouped second
+    return done and drifted == {"c1", "c2"} and states.get("gw3") == "root"
 
 
 @pytest.mark.long
