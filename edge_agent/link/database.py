@@ -4,7 +4,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -30,13 +30,14 @@ class Database:
     """An open database; made by :func:`open_database` and :func:`open_read_only`.
 
     Attributes:
-        damage: what SQLite found wrong with the file since it was opened; reading it again will not help.
+        damage: what was found wrong with the file since it was opened; reading it again will not help.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, *, read_only: bool) -> None:
         self.path = path
         self.damage: str | None = None
         self._file = _identity(path)
+        self._size_bytes = 0
         self._connection = connection
         self._begin = "BEGIN" if read_only else "BEGIN IMMEDIATE"
         self._lock = threading.RLock()
@@ -49,6 +50,37 @@ class Database:
         SQLite goes on without a word with a file that was deleted or replaced.
         """
         return _identity(self.path) != self._file
+
+    def look(self) -> str | None:
+        """What can be seen wrong with the file from outside: cheap, for every second.
+
+        It is not opened for that: closing it would take SQLite's locks from it, whoever of this process opened it.
+
+        Raises:
+            StorageError: the file cannot be looked at.
+        """
+        size_bytes = _size(self.path)
+        if self.damage is None and not self.is_removed and size_bytes < self._size_bytes:
+            self.damage = f"it was cut from {self._size_bytes} to {size_bytes} bytes while in use"
+        self._size_bytes = max(self._size_bytes, size_bytes)
+        return self.damage
+
+    def condemn(self, problem: str) -> "DatabaseCorrupt":
+        """What a row holds cannot be what was written: the error to raise; the file is known as damaged."""
+        self.damage = self.damage or problem
+        return DatabaseCorrupt(f"{self.path}: {problem}", "restore it or let it be made anew")
+
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Around what makes sense of rows: what cannot be made sense of was not written by this program.
+
+        Raises:
+            DatabaseCorrupt: instead of what reading the values raised.
+        """
+        try:
+            yield
+        except (ValueError, TypeError, LookupError) as error:
+            raise self.condemn(f"a row makes no sense: {str(error)[:200]}") from error
 
     def define(self, component: str, statements: Sequence[str]) -> None:
         """Bring one component's tables up to date.
@@ -211,6 +243,23 @@ def open_database(path: Path, *, synchronous: Synchronous = "FULL", max_bytes: i
     return database
 
 
+def find_damage(path: Path) -> str | None:
+    """Read a whole database, perhaps in use, and say what is wrong with its structure.
+
+    SQLite's own readers find damage only where they read, and what they have in their cache may hide it for hours.
+
+    Raises:
+        StorageError: it cannot be read for another reason than damage.
+    Cost: every page is read: 0.2 s for 82 MB that the kernel holds (measured).
+    """
+    try:
+        with closing(open_read_only(path)) as database:
+            _check(database)
+    except DatabaseCorrupt as error:
+        return error.problem
+    return None
+
+
 def open_read_only(path: Path) -> Database:
     """Open an existing database, perhaps in use by another process, for reading.
 
@@ -246,6 +295,15 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError as error:
         raise StorageError(f"{path}: {error}") from error
     return found.st_dev, found.st_ino
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        if _identity(path) is None:
+            return 0
+        raise StorageError(f"{path}: {error}") from error
 
 
 def _check(database: Database) -> None:

@@ -25,7 +25,9 @@ class OutboxTable:
         database.define("outbox", TABLES)
         with database.transaction():
             database.execute("INSERT OR IGNORE INTO outbox_state VALUES (1, ?, 1, 0, 0, 0.0)", (secrets.token_hex(16),))
-        self.epoch = str(database.query("SELECT epoch FROM outbox_state")[0][0])
+        rows = database.query("SELECT epoch FROM outbox_state")
+        with database.understood():
+            self.epoch = str(rows[0][0])
 
     @property
     def held_bytes(self) -> int:
@@ -40,7 +42,9 @@ class OutboxTable:
     @property
     def running_s(self) -> float:
         """Seconds this database's outbox had been in use when last told."""
-        return float(self._database.query("SELECT running_s FROM outbox_state")[0][0])
+        rows = self._database.query("SELECT running_s FROM outbox_state")
+        with self._database.understood():
+            return float(rows[0][0])
 
     @property
     def depth(self) -> int:
@@ -73,7 +77,8 @@ class OutboxTable:
         rows = self._database.query(
             "SELECT sequence, put_s, body FROM outbox WHERE priority = ? ORDER BY sequence LIMIT ?", (priority, limit)
         )
-        return [(int(sequence), float(put_s), bytes(body)) for sequence, put_s, body in rows]
+        with self._database.understood():
+            return [(int(sequence), float(put_s), bytes(body)) for sequence, put_s, body in rows]
 
     def oldest_since_s(self) -> float | None:
         """The running time at which the oldest was put."""
@@ -137,4 +142,6 @@ class OutboxTable:
         self._database.execute("INSERT INTO outbox_shed VALUES (?, ?)", (first, last))
 
     def _number(self, column: str) -> int:
-        return int(self._database.query(f"SELECT {column} FROM outbox_state")[0][0])
+        rows = self._database.query(f"SELECT {column} FROM outbox_state")
+        with self._database.understood():
+            return int(rows[0][0])

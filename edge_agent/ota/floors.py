@@ -141,7 +141,8 @@ class Floors:
 
     def _get(self, name: str) -> Versioned | None:
         rows = self._database.query("SELECT version, digest FROM floor WHERE name = ?", (name,))
-        return Versioned(int(rows[0][0]), str(rows[0][1])) if rows else None
+        with self._database.understood():
+            return Versioned(int(rows[0][0]), str(rows[0][1])) if rows else None
 
     def _check_version(self, name: str, offered: Versioned) -> None:
         floor = self._get(name)

@@ -147,7 +147,10 @@ class OtaJournal:
     def command_keys(self) -> Mapping[str, CommandKey]:
         """The command keys of the last verified ``fleet.json``."""
         value = self._fact(_KEYS)
-        return {} if value is None else decode(_CommandKeys, value.encode(), cap_bytes=_FACT_CAP_BYTES).keys
+        if value is None:
+            return {}
+        with self._database.understood():
+            return decode(_CommandKeys, value.encode(), cap_bytes=_FACT_CAP_BYTES).keys
 
     def _take(self, event: OtaEvent, map_digest: str | None, slot: Slot | None, detail: str) -> Progress:
         reached = self._move(event, map_digest, slot)
@@ -175,9 +178,10 @@ class OtaJournal:
         rows = self._database.query("SELECT state, map_digest, slot FROM ota_state")
         if not rows:
             return Progress(OtaState.IDLE)
-        state, map_digest, slot = rows[0]
-        target = decode(Slot, slot.encode(), cap_bytes=_FACT_CAP_BYTES) if slot else None
-        return Progress(OtaState(state), map_digest, target)
+        with self._database.understood():
+            state, map_digest, slot = rows[0]
+            target = decode(Slot, slot.encode(), cap_bytes=_FACT_CAP_BYTES) if slot else None
+            return Progress(OtaState(state), map_digest, target)
 
     def _note_refusal(self, map_digest: str, reason: str) -> bool:
         first = self._database.execute(

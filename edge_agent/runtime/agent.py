@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from pathlib import Path
 
 import structlog
 
@@ -36,12 +36,14 @@ from edge_agent.runtime.inbox import INBOX_EVENTS, Inbox, Receivers
 from edge_agent.runtime.instance import STATUS_FILE, InstanceLock
 from edge_agent.runtime.local_work import LocalWork, OperatorLimits, Serving
 from edge_agent.runtime.orders import Orders
+from edge_agent.runtime.part import Part
 from edge_agent.runtime.parts import first_pass_of_this_start, make_sink, make_source, monitor_rule
 from edge_agent.runtime.pipeline import Pipeline
 from edge_agent.runtime.provisioned import provisioned_floors, provisioned_root
 from edge_agent.runtime.recorder import Recorder
 from edge_agent.runtime.report import Reading, Reporter, peak_rss_bytes
-from edge_agent.runtime.storage import open_or_set_aside, set_aside
+from edge_agent.runtime.soundness import SoundnessCheck
+from edge_agent.runtime.storage import AgentStorage
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.samples.holdout import HoldoutCounts
 from edge_agent.samples.store import SampleStore
@@ -56,23 +58,6 @@ SUPERVISION_S = 0.5
 STOP_S = 1.5
 STOP_ALL_S = 4.0
 _log = structlog.get_logger(__name__)
-
-
-class Part(Protocol):
-    """A part under supervision."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it works."""
-        ...
-
-    def start(self) -> None:
-        """Begin."""
-        ...
-
-    def stop(self, timeout_s: float) -> object:
-        """End within the time."""
-        ...
 
 
 class Agent:
@@ -94,8 +79,17 @@ class Agent:
         data = settings.gateway.data_dir
         make_directory(data)
         self._lock = InstanceLock(data)
-        self._database, agent_damage = open_or_set_aside(data / "agent.db", synchronous="FULL")
-        self._samples_db, samples_damage = open_or_set_aside(data / "samples.db", synchronous="NORMAL")
+        self._storage = AgentStorage(data)
+        self._database, self._samples_db = self._storage.agent, self._storage.samples
+        try:
+            self._build(data)
+        except BaseException:
+            self._storage.close()  # the next start makes anew what was found damaged meanwhile
+            self._lock.release()
+            raise
+
+    def _build(self, data: Path) -> None:
+        settings = self._settings
         self._outbox = Outbox(
             self._database,
             self._gateway,
@@ -120,9 +114,9 @@ class Agent:
         self._service = ServiceNotifier.from_environment(os.environ)
         moving = {"pipeline": self._pipeline.pulse, "recorder": self._recorder.pulse, "inbox": self._inbox.pulse}
         self._watchdog = Watchdog(self._service, moving)
-        for name, damage in (("agent.db", agent_damage), ("samples.db", samples_damage)):
-            if damage is not None:
-                self._report_error(name, damage, "the damaged file was set aside beside the new one")
+        self._soundness = SoundnessCheck((self._database, self._samples_db))
+        for name, damage in self._storage.damage.items():
+            self._report_error(name, damage, "the damaged file was set aside beside the new one")
 
     def run(self) -> bool:
         """Serve until SIGTERM or SIGINT; returns whether a part died instead."""
@@ -140,7 +134,7 @@ class Agent:
         for part in reversed(parts.values()):
             part.stop(max(0.1, min(STOP_S, deadline_s - time.monotonic())))
         self._supervisor.stop()
-        self._close_databases()
+        self._storage.close()
         self._lock.release()
         _log.info("agent_stopped", died=died)
         return died
@@ -152,36 +146,23 @@ class Agent:
                 _log.error("part_died", part=dead)
                 self._report_error(dead, "the part died", "the agent ends; its service restarts it; see its log")
                 return True
-            damaged = self._damaged()
-            if damaged is not None:
-                _log.error("database_damaged", database=damaged, hint="set aside; the service starts the agent anew")
-                return True
-            removed = self._removed()
-            if removed is not None:
-                _log.error("database_removed", database=removed, hint="the service starts the agent with a new one")
-                self._report_error(removed, "the file was removed while in use", "the agent ends and makes a new one")
+            if self._storage_lost():
                 return True
             self._watchdog.look()
             self._speak(lambda: self._repetition.tick(time.monotonic()))
         return False
 
-    def _close_databases(self) -> None:
-        """One that was found damaged while in use is set aside here: the next start might not see the damage."""
-        for database in (self._database, self._samples_db):
-            try:
-                database.close()
-                if database.damage is not None:
-                    set_aside(database.path, database.damage)
-            except StorageError as error:
-                _log.error("database_not_closed", path=str(database.path), problem=str(error))
-
-    def _damaged(self) -> str | None:
-        found = [one.path.name for one in (self._database, self._samples_db) if one.damage is not None]
-        return found[0] if found else None
-
-    def _removed(self) -> str | None:
-        found = [one.path.name for one in (self._database, self._samples_db) if one.is_removed]
-        return found[0] if found else None
+    def _storage_lost(self) -> bool:
+        try:
+            loss = self._storage.look()
+        except StorageError as error:
+            _log.error("database_not_seen", problem=str(error))
+            return False
+        if loss is None:
+            return False
+        _log.error(loss.event, database=loss.name, problem=loss.problem, hint=loss.hint)
+        self._report_error(loss.name, loss.problem, loss.hint)
+        return True
 
     def _parts(self) -> dict[str, Part]:
         """In the order of their start; stopped the other way round."""
@@ -196,6 +177,7 @@ class Agent:
             "inbox": self._inbox,
             "recorder": self._recorder,
             "pipeline": self._pipeline,
+            "soundness": self._soundness,
         }
 
     def _build_serving(self) -> None:

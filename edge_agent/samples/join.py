@@ -68,7 +68,8 @@ class LabelJoin:
     def since(self, arrival: int, limit: int) -> list[LabelledRow]:
         """The labelled samples after an arrival number, in order."""
         rows = self._db.query(f"SELECT {_COLUMNS} WHERE arrival > ? ORDER BY arrival LIMIT ?", (arrival, limit))
-        return [_labelled(row) for row in rows]
+        with self._db.understood():
+            return [_labelled(row) for row in rows]
 
     def _valid(self, labels: Sequence[Label]) -> list[Label]:
         valid: list[Label] = []

@@ -203,6 +203,25 @@ def test_files_removed_in_use_end_the_agent_for_its_service_to_start_again(setti
         assert again.stop()[0] == Exit.OK
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["agent.db", "samples.db"])
+def test_bytes_overwritten_in_use_are_found_and_cost_a_restart(settings: Path, name: str) -> None:
+    data = settings.with_name("data")
+    with RunningAgent(settings) as agent:
+        agent.wait("service", lambda: served(agent) > 0)
+        for file in (data / name, data / f"{name}-wal"):  # what is in the log only, the file does not show yet
+            with file.open("r+b") as opened:
+                opened.write(os.urandom(file.stat().st_size))
+        assert agent.process.wait(30) == Exit.PART_DIED
+        assert agent.logged("database_damaged")
+        assert agent.logged("database_set_aside")
+    (data / "status.json").unlink()
+    with RunningAgent(settings) as again:
+        again.wait("service", lambda: (data / "status.json").exists() and served(again) > 0)
+        assert again.stop()[0] == Exit.OK
+    assert len({file.name.split("-wal")[0].split("-shm")[0] for file in data.glob(f"{name}.corrupt-*")}) <= 2
+
+
 def test_a_part_that_dies_ends_the_agent_for_its_service_to_start_again(settings: Path) -> None:
     with RunningAgent(settings, [sys.executable, "-c", _DIES]) as agent:
         assert agent.process.wait(30) == Exit.PART_DIED

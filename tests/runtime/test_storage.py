@@ -1,3 +1,4 @@
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -7,7 +8,7 @@ import pytest
 
 from edge_agent.errors import StorageError
 from edge_agent.link.database import open_database
-from edge_agent.runtime.storage import open_or_set_aside
+from edge_agent.runtime.storage import ASIDE_KEPT, AgentStorage, open_or_set_aside, set_aside
 
 
 def filled(path: Path) -> Path:
@@ -108,3 +109,52 @@ def test_one_that_lost_all_it_held_is_named(tmp_path: Path) -> None:
     again, damage = open_or_set_aside(path, synchronous="FULL")
     again.close()
     assert damage is None
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> AgentStorage:
+    opened = AgentStorage(tmp_path)
+    for database in (opened.agent, opened.samples):
+        with database.transaction():
+            database.execute("CREATE TABLE kept (value TEXT)")
+            database.execute_many("INSERT INTO kept VALUES (?)", [("x" * 500,) for _ in range(500)])
+    return opened
+
+
+@pytest.mark.parametrize("name", ["agent.db", "samples.db"])
+def test_a_file_cut_off_in_use_is_seen_at_the_next_look_and_set_aside_at_the_close(
+    storage: AgentStorage, tmp_path: Path, name: str
+) -> None:
+    for database in (storage.agent, storage.samples):
+        database.query("PRAGMA wal_checkpoint(FULL)")
+    assert storage.look() is None
+    os.truncate(tmp_path / name, 4096)
+    loss = storage.look()
+    assert loss is not None
+    assert (loss.name, loss.event) == (name, "database_damaged")
+    storage.close()
+    assert len(aside(tmp_path / name)) == 1
+    again = AgentStorage(tmp_path)
+    again.close()
+    assert again.damage == {}
+
+
+def test_a_file_removed_in_use_is_seen_at_the_next_look(storage: AgentStorage, tmp_path: Path) -> None:
+    assert storage.look() is None
+    (tmp_path / "samples.db").unlink()
+    loss = storage.look()
+    storage.close()
+    assert loss is not None
+    assert (loss.name, loss.event) == ("samples.db", "database_removed")
+
+
+def test_only_the_newest_damage_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    for number in range(ASIDE_KEPT + 3):
+        path.write_bytes(b"damaged %d" % number * 200)
+        path.with_name("agent.db-wal").write_bytes(b"log")
+        set_aside(path, "damaged")
+        filled(path).unlink()
+    kept = [file.read_bytes()[:9] for file in aside(path) if not file.name.endswith(("-wal", "-shm"))]
+    assert sorted(kept) == [b"damaged 3", b"damaged 4"]
+    assert sum(file.name.endswith("-wal") for file in aside(path)) == ASIDE_KEPT
