@@ -1,7 +1,6 @@
 """The engine: one writer at a time, transactions that join, migrations run at open."""
 
 import os
-import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -19,7 +18,7 @@ from edge_agent.link.durable import put_in_place, storage_errors
 from server_bridge.errors import StoreDamaged, StoreRemoved
 from server_bridge.store.migrate import upgrade
 from server_bridge.store.recovery import database_file
-from server_bridge.store.soundness import WAY_OUT, decoding, is_damage
+from server_bridge.store.soundness import WAY_OUT, decoding, is_damage, refusal
 
 BUSY_TIMEOUT_S = 30.0
 MAGIC = b"SQLite format 3\x00"
@@ -56,6 +55,7 @@ class Database:
         self._size_bytes = 0
         with self._translated():
             upgrade(self._engine)
+        self._descriptor = None if self.file is None else _descriptor(self.file)
         self._identity = None if self.file is None else _identity(self.file)
         self._log_identity = None if self.file is None else _identity(_log_of(self.file))
 
@@ -119,17 +119,18 @@ class Database:
     def look(self) -> None:
         """What can be seen wrong with the file from outside: cheap, for several times a second.
 
-        SQLite reads what it has in its cache, and may serve a file that was overwritten for hours.
+        SQLite reads what it has in its cache, and may serve a file that was overwritten for hours. The file is not
+        opened for this: closing it would give up SQLite's locks on it, which are the process's.
 
         Raises:
             StoreRemoved, StoreDamaged: it is gone; it was cut, or overwritten from its beginning.
             StorageError: it cannot be looked at.
         """
         self.require_present()
-        if self.file is None:
+        if self.file is None or self._descriptor is None:
             return
-        with storage_errors("look at", self.file), self.file.open("rb") as file:
-            head, size_bytes = file.read(len(MAGIC)), os.fstat(file.fileno()).st_size
+        with storage_errors("look at", self.file):
+            head, size_bytes = os.pread(self._descriptor, len(MAGIC), 0), os.fstat(self._descriptor).st_size
         if size_bytes < self._size_bytes:
             self.give_up(StoreDamaged(f"{self.file} was cut to {size_bytes} bytes while in use", WAY_OUT))
         elif head != MAGIC:
@@ -155,6 +156,9 @@ class Database:
     def close(self) -> None:
         """Close every connection. The log of a file that is gone must not be taken for another's."""
         self._engine.dispose()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
         if isinstance(self.loss, StoreRemoved) and self.file is not None:
             log = _log_of(self.file)
             with suppress(StorageError):
@@ -175,7 +179,9 @@ class Database:
             if is_damage(cause):
                 self.loss = self.loss or StoreDamaged(f"{self._name} is damaged: {cause}", WAY_OUT)
                 raise self.loss from error
-            raise StorageError(f"{self._name}: {cause}", _hint(cause)) from error
+            if self.file is not None:
+                raise refusal(self.file, cause) from error
+            raise StorageError(f"{self._name}: {cause}", "check that the database runs and answers") from error
 
 
 def upsert(
@@ -232,19 +238,13 @@ def _prepare_sqlite(connection: Any, _entry: ConnectionPoolEntry) -> None:
         connection.execute(f"PRAGMA {pragma}").close()
 
 
-def _hint(cause: BaseException) -> str:
-    hints = {
-        sqlite3.SQLITE_FULL: "free space on this disk",
-        sqlite3.SQLITE_READONLY: "the file system is mounted read-only, or the bridge's user has no right to it",
-        sqlite3.SQLITE_CANTOPEN: "check that its folder exists, has room and may be written",
-        sqlite3.SQLITE_IOERR: "check that the disk has room, may be written, and is sound",
-    }
-    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-    return hints.get(code, "check the disk and that no other bridge holds the store")
-
-
 def _log_of(file: Path) -> Path:
     return file.with_name(f"{file.name}-wal")
+
+
+def _descriptor(file: Path) -> int:
+    with storage_errors("open", file):
+        return os.open(file, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _identity(file: Path) -> tuple[int, int] | None:

@@ -10,12 +10,16 @@ from urllib.parse import quote
 from pydantic import TypeAdapter
 
 from edge_agent.errors import StorageError
+from edge_agent.link.durable import TEMPORARY_SUFFIX, remove_file, write_file
 from edge_agent.wire.messages import EventBody, FlagEvent, Reply, State
 from edge_agent.wire.messages.command import CommandAction
 from server_bridge.errors import StoreDamaged
 
 BUSY_TIMEOUT_S = 30.0
+PROBE_BYTES = 4096
 WAY_OUT = "start the bridge: it sets the file aside and restores its newest copy"
+
+_DISK_ERRORS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 
 Check = Callable[[sqlite3.Connection, Path], None]
 
@@ -42,6 +46,18 @@ def is_damage(error: BaseException) -> bool:
     return damaged or (isinstance(error, sqlite3.Error) and "Could not decode to UTF-8" in str(error))
 
 
+def refusal(path: Path, error: BaseException) -> StorageError:
+    """What to say of a refusal that is no damage: SQLite often says less than the operating system does."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_ERRORS:
+        probe = path.with_name(f".{path.name}.probe{TEMPORARY_SUFFIX}")
+        try:
+            write_file(probe, bytes(PROBE_BYTES))
+            remove_file(probe)
+        except StorageError as says:
+            return StorageError(f"{path}: {error}: {says.problem}", says.hint)
+    return StorageError(f"{path}: {error}", "check that its disk has room and may be written")
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection to a database that is there.
@@ -57,7 +73,7 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         if is_damage(error):
             raise StoreDamaged(f"{path} is damaged: {error}", WAY_OUT) from error
-        raise StorageError(f"{path}: {error}", "check that its disk has room and may be written") from error
+        raise refusal(path, error) from error
 
 
 def check_file(path: Path, *checks: Check) -> None:

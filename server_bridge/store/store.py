@@ -15,6 +15,7 @@ from server_bridge.store.drops import DropTable
 from server_bridge.store.events import EventTable
 from server_bridge.store.flags import FlagTable
 from server_bridge.store.gateways import GatewayTable
+from server_bridge.store.lineage import LineageTable
 from server_bridge.store.numbers import HighestNumbers
 
 
@@ -43,6 +44,7 @@ class Store:
         self.events = EventTable(self.database, self.flags, self.counts, self.decisions, setbacks)
         self.commands = CommandTable(self.database)
         self.adaptations = AdaptationTable(self.database)
+        self.lineage = LineageTable(self.database)
         self.drops = DropTable(self.database)
 
     @contextmanager
@@ -58,6 +60,7 @@ class Store:
         self.counts.trim()
         self.commands.trim()
         self.decisions.trim()
+        self.lineage.trim()
 
     def close(self) -> None:
         """Close the database."""

@@ -189,3 +189,37 @@ DROPS = Table(
     Column("reason", _NAME, primary_key=True),
     Column("count", BigInteger, nullable=False),
 )
+
+COHORTS = Table(
+    "cohorts",
+    METADATA,
+    Column("serial", _SERIAL, primary_key=True, autoincrement=True),
+    Column("bundle", _DIGEST, nullable=False),
+    Column("id", _NAME, nullable=False),
+    Column("began_s", Float(53), nullable=False),
+    Column("adaptation", _ID),
+    Column("round", Integer),
+    Column("ended_s", Float(53)),
+    Column("ended_adaptation", _ID),
+    Column("ended_round", Integer),
+    Column("ended_why", _NAME),
+    Column("into", _NAME),
+    UniqueConstraint("bundle", "id", name="uq_cohorts_id"),
+    sqlite_autoincrement=True,
+)
+
+COHORT_MOVES = Table(
+    "cohort_moves",
+    METADATA,
+    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("time_s", Float(53), nullable=False),
+    Column("bundle", _DIGEST, nullable=False),
+    Column("adaptation", _ID),
+    Column("round", Integer),
+    Column("gateway", _ID, nullable=False, index=True),
+    Column("source", _NAME),
+    Column("target", _NAME),
+    Column("reason", _NAME, nullable=False),
+    Column("statistics", Text, nullable=False),
+    sqlite_autoincrement=True,
+)

@@ -1,4 +1,6 @@
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -41,6 +43,8 @@ def test_a_store_of_the_first_schema_is_brought_up_with_its_rows(tmp_path: Path)
         for column in ("ignored_s", "ignored_why"):
             connection.execute(sa.text(f"ALTER TABLE gateways DROP COLUMN {column}"))
         connection.execute(sa.text("ALTER TABLE outbox_marks DROP COLUMN setbacks"))
+        for table in ("cohorts", "cohort_moves"):
+            connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
     first.close()
     second = Store(store_url(tmp_path), tmp_path / "blobs")
@@ -112,11 +116,23 @@ def test_a_file_overwritten_in_use_is_seen_from_outside(tmp_path: Path, damage: 
     store.close()
 
 
+def test_looking_at_the_file_leaves_sqlite_its_locks(tmp_path: Path) -> None:
+    """Without them another process, on leaving, takes itself for the last one and removes the log in use."""
+    store = opened(tmp_path)
+    store.gateways.register("gw-1", 1, 0.0)
+    store.database.look()
+    other = f"import sqlite3; c = sqlite3.connect({str(tmp_path / 'store.db')!r})"
+    other += "; c.execute('SELECT count(*) FROM gateways').fetchone(); c.close()"
+    subprocess.run([sys.executable, "-c", other], check=True)
+    assert (tmp_path / "store.db-wal").exists()
+    store.close()
+
+
 def test_a_full_disk_is_named_and_is_no_damage(tmp_path: Path) -> None:
     store = opened(tmp_path)
     with store.database.read() as connection:
         connection.exec_driver_sql("PRAGMA max_page_count = 1")
-    with pytest.raises(StorageError, match=r"store.db: database or disk is full \(free space"):
+    with pytest.raises(StorageError, match=r"store.db: database or disk is full \(check that its disk has room"):
         store.decisions.record("test", "filler", "x" * 1_000_000, 0.0)
     assert store.database.loss is None
     store.close()
