@@ -1,6 +1,6 @@
 """One round of an adaptation, so that its owner can store what it likes in between."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord
@@ -27,6 +27,7 @@ class RoundOutcome:
         cohort_weights: weights by cohort; only ``root`` for a strategy without cohorts.
         changed: cohorts whose weights this round changed, or that it began.
         assignments: every registered gateway's cohort.
+        members: the cohorts of gateways that the strategy knows: it has placed, asked or heard them.
         metrics: the strategy's aggregated metrics; empty if nobody replied.
         ok: gateways whose reply was used.
         failed: gateway to ``reason: detail`` for the others that were asked.
@@ -40,6 +41,7 @@ class RoundOutcome:
     cohort_weights: dict[str, Weights]
     changed: frozenset[str]
     assignments: dict[str, str]
+    members: dict[str, str]
     metrics: Metrics
     ok: tuple[str, ...]
     failed: dict[str, str]
@@ -90,6 +92,7 @@ def run_round(
         cohort_weights=after,
         changed=frozenset(name for name, weights in after.items() if _differ(before.get(name), weights)),
         assignments=_assignments(strategy, names),
+        members=_members(strategy, names, results),
         metrics={} if metrics is None else dict(metrics),
         ok=tuple(r.gateway for r in results if r.gateway not in failed),
         failed=failed,
@@ -137,6 +140,12 @@ def _assignments(strategy: Strategy, names: Mapping[int, str]) -> dict[str, str]
         return dict.fromkeys(sorted(names.values()), ROOT)
     cohorts = {name: strategy.registry.cohort_of(node) for node, name in names.items()}
     return dict(sorted(cohorts.items()))
+
+
+def _members(strategy: Strategy, names: Mapping[int, str], results: Sequence[NodeResult]) -> dict[str, str]:
+    if not isinstance(strategy, CLMA):
+        return {result.gateway: ROOT for result in results}
+    return {names[node]: cohort for node, cohort in strategy.registry.assignments.items() if node in names}
 
 
 def _refused(strategy: Strategy, grid: MqttGrid) -> dict[str, str]:

@@ -21,6 +21,7 @@ from server_bridge.flower.settings import GridSettings
 from server_bridge.flower.state import decode_state, encode_state
 from server_bridge.flower.strategies import StrategySettings, export_strategy, import_strategy, make_strategy
 from server_bridge.rounds.flags import OpenFlags
+from server_bridge.rounds.lineage import Moment, record_abandoned, record_round
 from server_bridge.rounds.release_book import Releases
 from server_bridge.store.adaptations import DONE, FAILED, RUNNING, Adaptation, RoundRecord
 from server_bridge.store.bundles import BundleFolder
@@ -188,6 +189,7 @@ class AdaptationRunner:
         answered = [flag.flag_id for flag in flags.current if flag.gateway in outcome.ok]
         with self._store.transaction():
             self._store.adaptations.commit_round(record, state)
+            self._remember(adaptation, outcome, record.ended_s)
             self._store.flags.consume(answered, adaptation.id, outcome.server_round)
             self._store.decisions.record(
                 "round",
@@ -204,6 +206,13 @@ class AdaptationRunner:
                 },
             )
         self._sweep(adaptation, outcome.server_round, state)
+
+    def _remember(self, adaptation: Adaptation, outcome: RoundOutcome, now_s: float) -> None:
+        moment = Moment(adaptation.bundle, adaptation.id, outcome.server_round, now_s)
+        names = {gateway.node_id: gateway.id for gateway in self._fleet.gateways()}
+        record_round(
+            self._store.lineage, moment, outcome.moves, names, outcome.members, {ROOT, *outcome.cohort_weights}
+        )
 
     def _sweep(self, adaptation: Adaptation, number: int, state: str) -> None:
         """A committed round is never asked again: its updates, and the state before it, may go."""
@@ -320,6 +329,10 @@ class AdaptationRunner:
         now_s = self._wall()
         with self._store.transaction():
             self._store.adaptations.end(adaptation.id, status, reason, now_s)
+            if status == FAILED:
+                members, cohorts = (of(adaptation.bundle) for of in (self._releases.members, self._releases.current))
+                moment = Moment(adaptation.bundle, adaptation.id, None, now_s)
+                record_abandoned(self._store.lineage, moment, members, cohorts)
             self._store.decisions.record(f"adaptation-{status}", reason, detail, now_s, adaptation=adaptation.id)
         self._remove({adaptation.state, *self._store.commands.update_digests(f"{adaptation.id}-")})
         _log.info("adaptation-ended", adaptation=adaptation.id, status=status, reason=reason, detail=detail)
