@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from edge_agent.errors import RejectedUpdate, WireError
 from edge_agent.link.durable import make_directory, read_file, remove_directory, write_file
+from edge_agent.link.tls import CLOCK_FAR_AHEAD_S
 from edge_agent.ota.claims import read_claims
 from edge_agent.ota.floors import ROLES, Floors, Versioned
 from edge_agent.wire.blobs import BlobReference, sha256_hex
@@ -124,9 +125,12 @@ class TrustedReleases:
 
     @property
     def clock_trust(self) -> ClockTrust:
-        """Whether the clock is above the time floor."""
+        """Whether the clock may be right: from the time floor on, and less than ten years past it.
+
+        Nothing else vouches for it: without a floor, and so far past every signed time, no clock is trusted.
+        """
         floor_s = self._floors.time_floor_s
-        return ClockTrust(trusted=self._clock() >= floor_s, floor_s=floor_s)
+        return ClockTrust(trusted=0.0 <= self._clock() - floor_s < CLOCK_FAR_AHEAD_S, floor_s=floor_s)
 
     def _verify(
         self,

@@ -118,7 +118,7 @@ class Updater:
 
     @property
     def clock_trust(self) -> ClockTrust:
-        """Whether the clock is above the time floor, for the state message."""
+        """Whether the clock may be right, for the state message."""
         return self._trusted.clock_trust
 
     def start(self) -> None:

@@ -123,6 +123,10 @@ def test_a_jump_to_2099_bars_activation_only_as_long_as_it_lasts(tmp_path: Path,
             with fleet.store() as store:
                 assert not _in_cohort(store, "gw1")
             _serves(fleet, "gw1")
+            with fleet.store() as store:
+                state = _state(store, "gw1")
+                assert state is not None
+                assert not state.clock.trusted
             _end(fleet, "gw1")
         with _shifted(fleet, "gw1", time.time()):
             fleet.wait("the new cohort", lambda store: _in_cohort(store, "gw1"), timeout_s=WAIT_S)

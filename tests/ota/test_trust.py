@@ -20,6 +20,7 @@ from edge_agent.wire.release import FLEET_TARGET, MEMBERSHIP_TARGET, bundle_targ
 from server_bridge.releases.repository import ONLINE_LIFETIME_S
 from tests.ota.fleet_maps import BUNDLE, DAY_S, NOW_S, FleetMaps, flip_signed, raw_map
 
+YEAR_S = 365 * DAY_S
 ONLINE_AND_OFFLINE = ("targets", "bundles", "cohorts", "snapshot", "timestamp")
 
 
@@ -178,6 +179,26 @@ def test_an_expired_map_is_refused_though_the_clock_says_1970(gate: Gate) -> Non
     gate.accept(gate.maps.advance().payload(created_s=NOW_S + 2 * ONLINE_LIFETIME_S))
     gate.now_s = 0.0
     assert gate.refusal(gate.maps.advance().payload(created_s=NOW_S)) == "expired_or_clock_wrong"
+    assert not gate.trust.clock_trust.trusted
+
+
+@pytest.mark.parametrize(
+    ("past_floor_s", "trusted"),
+    [(-1.0, False), (0.0, True), (9 * YEAR_S, True), (10 * YEAR_S, False), (73 * YEAR_S, False)],
+)
+def test_a_clock_is_trusted_from_the_floor_on_and_less_than_ten_years_past_it(
+    gate: Gate, past_floor_s: float, trusted: bool
+) -> None:
+    gate.accept(gate.maps.advance().payload())
+    gate.now_s = gate.floors.time_floor_s + past_floor_s
+    assert gate.trust.clock_trust.trusted is trusted
+
+
+def test_without_a_floor_no_clock_is_trusted(gate: Gate) -> None:
+    gate.database.close()
+    for path in gate.path.glob("agent.db*"):
+        path.unlink()
+    gate.open()
     assert not gate.trust.clock_trust.trusted
 
 

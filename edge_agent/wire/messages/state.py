@@ -17,7 +17,7 @@ class TrustedVersions(WireModel):
 
 
 class ClockTrust(WireModel):
-    """Whether the gateway's clock is above its time floor."""
+    """Whether the gateway's clock may be right: from its time floor on, and less than ten years past it."""
 
     trusted: bool
     floor_s: Finite
