@@ -1,4 +1,4 @@
-"""``server-bridge``: bundle, init, pki, gateway, run, fleet, log, demo.
+"""``server-bridge``: bundle, init, pki, gateway, run, fleet, log, cohorts, demo.
 
 Exit codes:
     0  done; the bridge stopped as asked
@@ -38,6 +38,7 @@ class LazyGroup(TyperGroup):
     lazy = {
         "bundle": ("server_bridge.cli.bundle", "app"),
         "pki": ("server_bridge.cli.pki", "app"),
+        "cohorts": ("server_bridge.cli.cohorts", "app"),
         "demo": ("server_bridge.cli.demo", "demo"),
     }
 

@@ -73,7 +73,7 @@ def ignore(
     """Stop listening to a gateway: its messages are dropped, it gets no orders; it goes on serving."""
     from server_bridge.fleet import registry
 
-    with closing(_open(load_settings(config))) as store:
+    with closing(open_store(load_settings(config))) as store:
         _registered(store, gateway)
         done = registry.ignore(store, gateway, why, time.time())
     typer.echo(f"{gateway} is ignored" if done else f"{gateway} was ignored already")
@@ -87,7 +87,7 @@ def readmit(
     """Listen to a gateway again that the bridge, or an operator, has set aside."""
     from server_bridge.fleet import registry
 
-    with closing(_open(load_settings(config))) as store:
+    with closing(open_store(load_settings(config))) as store:
         _registered(store, gateway)
         done = registry.readmit(store, gateway, time.time())
     typer.echo(f"{gateway} is listened to again" if done else f"{gateway} was not ignored")
@@ -111,7 +111,7 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
     from server_bridge.releases.record import FileReleaseBook
 
     settings = load_settings(config)
-    store = _open(settings)
+    store = open_store(settings)
     latest = FileReleaseBook(settings.bridge.data_dir / RELEASES_FOLDER).latest()
     views = fleet_view(store, None if latest is None else latest[0].versions.timestamp)
     store.close()
@@ -138,7 +138,7 @@ def log(
     ] = LOG_LINES,
 ) -> None:
     """Show what the bridge decided, and why."""
-    store = _open(load_settings(config))
+    store = open_store(load_settings(config))
     decisions = store.decisions.recent(limit=lines)
     store.close()
     if as_json:
@@ -148,7 +148,13 @@ def log(
         typer.echo(_log_line(decision))
 
 
-def _open(settings: BridgeSettings) -> Store:
+def open_store(settings: BridgeSettings) -> Store:
+    """The store of the bridge that these settings are of, also beside a running one.
+
+    Raises:
+        ConfigError: there is no such folder.
+        StorageError: it cannot be opened.
+    """
     data_dir = settings.bridge.data_dir
     if not data_dir.is_dir():  # or a mistyped one would be made, and shown as an empty fleet
         raise ConfigError(f"[bridge] data_dir {data_dir} does not exist", "correct it, or run `server-bridge init`")

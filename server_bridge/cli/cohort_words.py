@@ -1,0 +1,101 @@
+"""Moves between cohorts in words."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from server_bridge.store.lineage import CohortLife, CohortMove
+
+REASONS = {
+    "newcomer": "taken into the fleet",
+    "drifted": "drifted, and grouped by how",
+    "returned": "split off through noise, or was away, and is back",
+    "merged": "two cohorts had become alike",
+    "left": "left the fleet, or is ignored",
+    "placed": "found there in a release",
+    "abandoned": "its adaptation released nothing",
+}
+NUMBERS = (
+    ("similarity", "similarity"),
+    ("standard_error", "standard error"),
+    ("threshold", "threshold"),
+    ("distance", "distance of the weights"),
+    ("ks_statistic", "signed KS statistic"),
+    ("rounds", "rounds in a row"),
+)
+
+
+def move_line(move: CohortMove) -> str:
+    """One move on one line."""
+    numbers = ", ".join(_numbers(move.statistics))
+    why = f"{move.reason}: {REASONS.get(move.reason, move.reason)}"
+    return (
+        f"{_when(move.time_s)} {_where(move)} {move.gateway}: {_way(move)}: {why}{f' ({numbers})' if numbers else ''}"
+    )
+
+
+def ended_line(life: CohortLife) -> str:
+    """A cohort's end on one line."""
+    into = f" into {life.into}" if life.into else ""
+    where = f"[{life.ended_adaptation}{'' if life.ended_round is None else f', round {life.ended_round}'}]"
+    return f"{_when(life.ended_s or 0.0)} {where} cohort {life.id} ended: {life.ended_why}{into}"
+
+
+def explain_lines(gateway: str, moves: Sequence[CohortMove], members: Mapping[str, str]) -> Iterator[str]:
+    """Where a gateway is, with whom, and why: its last decision and the way to it.
+
+    Args:
+        gateway: its id.
+        moves: its own, oldest first.
+        members: gateway to cohort now, of the bundle of its last move.
+    """
+    if not moves:
+        yield f"{gateway} has taken part in no round yet: it runs the root cohort's weights"
+        return
+    last = moves[-1]
+    cohort = members.get(gateway)
+    if cohort is None:
+        yield f"{gateway} is in no cohort since {_when(last.time_s)}: {REASONS.get(last.reason, last.reason)}"
+    else:
+        others = [other for other, theirs in members.items() if theirs == cohort and other != gateway]
+        yield f"{gateway} is in cohort {cohort}, {'with ' + ', '.join(others) if others else 'by itself'}"
+    decided = next((move for move in reversed(moves) if move.statistics), None)
+    if decided is not None:
+        yield f"decision: {_way(decided)} {_where(decided)}, {decided.reason}: {REASONS.get(decided.reason, '')}"
+        yield from (f"  {line}" for line in _statistics(decided.statistics))
+    yield "the way here:"
+    yield from (f"  {move_line(move)}" for move in moves)
+
+
+def _statistics(facts: Mapping[str, Any]) -> Iterator[str]:
+    yield from _numbers(facts)
+    for side, words in (("own", "nearest in its group"), ("other", "nearest outside it")):
+        neighbour = facts.get(side)
+        if isinstance(neighbour, dict):
+            error = neighbour.get("standard_error")
+            within = "" if error is None else f", standard error {error:.3g}"
+            yield f"{words}: {neighbour.get('client')}, similarity {neighbour.get('similarity', 0.0):.3g}{within}"
+        elif side in facts:
+            yield f"{words}: nobody"
+    if "rule" in facts:
+        yield f"rule: {facts['rule']}"
+    if "sentence" in facts:
+        yield f"in words: {facts['sentence']}"
+
+
+def _numbers(facts: Mapping[str, Any]) -> Iterator[str]:
+    for key, words in NUMBERS:
+        if isinstance(facts.get(key), int | float):
+            yield f"{words} {facts[key]:.3g}"
+
+
+def _way(move: CohortMove) -> str:
+    return f"{move.source or 'nowhere'} -> {move.target or 'nowhere'}"
+
+
+def _where(move: CohortMove) -> str:
+    return f"[{move.adaptation}]" if move.round is None else f"[{move.adaptation}, round {move.round}]"
+
+
+def _when(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))

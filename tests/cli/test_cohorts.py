@@ -1,0 +1,127 @@
+"""``server-bridge cohorts``, as typed, on the store that real adaptations have written."""
+
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from edge_agent.errors import ConfigError
+from server_bridge.cli import app
+from tests.rounds.bench import Bench
+from tests.rounds.test_controller import bench, flag_four
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Bench:
+    made = bench(tmp_path)
+    (tmp_path / "bridge.toml").write_text('[bridge]\nfleet = "plant"\n')
+    for node, gateway in enumerate(made.fleet.members, start=1):
+        made.store.gateways.register(gateway, node, 0.0)
+    return made
+
+
+@pytest.fixture
+def settings(side: Bench, tmp_path: Path) -> str:
+    """Of a bridge that has parted two families from the rest, and then a third."""
+    flag_four(side)
+    side.look()
+    side.clock.now_s += 60
+    side.flag("g5")
+    side.clock.now_s += 10
+    side.look()
+    side.store.close()
+    return str(tmp_path / "bridge.toml")
+
+
+def _typed(*words: str) -> str:
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(words), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_cohorts_and_their_members_are_shown(settings: str) -> None:
+    told = json.loads(_typed("cohorts", "--json", "-c", settings))
+    assert [(each["id"], each["members"]) for each in told["cohorts"]] == [
+        ("root", ["g6"]),
+        ("c1", ["g1", "g2"]),
+        ("c2", ["g3", "g4"]),
+        ("c3", ["g5"]),
+    ]
+    shown = _typed("cohorts", "-c", settings)
+    assert "a1, round 1" in shown
+    assert "g3 g4" in shown
+
+
+def test_the_history_tells_every_move_and_its_reason(settings: str) -> None:
+    lines = _typed("cohorts", "--history", "-c", settings).splitlines()
+    assert len(lines) == 11
+    assert "[a1, round 1] g1: root -> c1: drifted: drifted, and grouped by how (similarity 1)" in lines[1]
+    assert "[a2, round 1] g5: root -> c3: drifted" in lines[-1]
+    told = json.loads(_typed("cohorts", "--history", "--json", "-c", settings))
+    assert [each["gateway"] for each in told["moves"]][-1] == "g5"
+    assert told["ended"] == []
+
+
+def test_a_gateways_cohort_is_explained_with_statistic_neighbours_and_words(side: Bench, settings: str) -> None:
+    from dataclasses import replace
+
+    again = bench(Path(settings).parent, made=side.fleet)
+    facts = {
+        "client": "g1",
+        "own": {"client": "g2", "similarity": 0.52, "standard_error": 0.04},
+        "other": {"client": "g3", "similarity": 0.11, "standard_error": 0.03},
+        "similarity": 0.5,
+        "standard_error": 0.02,
+        "threshold": 0.3,
+        "rule": "within-noise",
+        "sentence": "g1 changed as its group did",
+    }
+    move = again.store.lineage.moves(gateway="g1")[-1]
+    again.store.lineage.move([replace(move, source="c1", target="c1", statistics=facts)])
+    again.store.close()
+    words = _typed("cohorts", "explain", "g1", "-c", settings)
+    for part in (
+        "g1 is in cohort c1, with g2",
+        "similarity 0.5",
+        "threshold 0.3",
+        "nearest in its group: g2, similarity 0.52, standard error 0.04",
+        "nearest outside it: g3, similarity 0.11",
+        "rule: within-noise",
+        "in words: g1 changed as its group did",
+        "the way here:",
+    ):
+        assert part in words, words
+    assert json.loads(_typed("cohorts", "explain", "g1", "--json", "-c", settings))["cohort"] == "c1"
+    assert "g6 is in cohort root, by itself" in _typed("cohorts", "explain", "g6", "-c", settings)
+
+
+def test_the_picture_has_a_cell_for_every_gateway_and_round_and_nothing_from_elsewhere(
+    settings: str, tmp_path: Path
+) -> None:
+    out = tmp_path / "cohorts.svg"
+    assert "4 rounds" in _typed("cohorts", "plot", "-o", str(out), "-c", settings)
+    picture = ElementTree.fromstring(out.read_text())
+    titles = [each.text or "" for each in picture.iter(f"{SVG}title")]
+    assert len(titles) == 6 * 4
+    assert "g1: c1 after a1, round 1, drifted from root" in titles
+    assert "g6: root after a2, round 2" in titles
+    words = {each.text for each in picture.iter(f"{SVG}text")}
+    assert {"g1", "c3", "a1", "a2", "2 now"} <= words
+    assert "href" not in out.read_text()
+    assert float(picture.attrib["viewBox"].split()[2]) > 0
+
+
+def test_before_any_round_it_says_so(side: Bench, tmp_path: Path) -> None:
+    side.store.close()
+    config = str(tmp_path / "bridge.toml")
+    assert "no round has been committed yet" in _typed("cohorts", "-c", config)
+    assert _typed("cohorts", "--history", "-c", config) == ""
+    assert "g1 has taken part in no round yet" in _typed("cohorts", "explain", "g1", "-c", config)
+    with pytest.raises(ConfigError, match="no round has been committed"):
+        CliRunner().invoke(app, ["cohorts", "plot", "-o", "x.svg", "-c", config], catch_exceptions=False)
+    with pytest.raises(ConfigError, match="'g9' is not registered"):
+        CliRunner().invoke(app, ["cohorts", "explain", "g9", "-c", config], catch_exceptions=False)
