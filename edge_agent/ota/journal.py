@@ -19,6 +19,7 @@ REFUSALS_KEPT = 256
 _FACT_CAP_BYTES = 64 * 1024
 _KEYS = "command-keys"
 _SETTLED = "settled-map"
+_SETTLED_AS = "settled-as"
 _TABLES = (
     "CREATE TABLE ota_state (id INTEGER PRIMARY KEY CHECK (id = 1), state TEXT NOT NULL, map_digest TEXT, slot TEXT)",
     "CREATE TABLE ota_refusal (number INTEGER PRIMARY KEY AUTOINCREMENT, map_digest TEXT UNIQUE, reason TEXT NOT NULL)",
@@ -79,8 +80,24 @@ class OtaJournal:
         """Take the step that ends the work on a map; a map settled is not worked on again."""
         with self._database.transaction():
             reached = self._take(event, None, slot, "")
-            self._settle_map(reached.map_digest)
+            self._settle_map(reached)
         self._progress = reached
+
+    def reassert(self, map_digest: str, *, slot: Slot) -> None:
+        """The settled map was seen again: a refusal of another map since then is no longer where things stand.
+
+        A settled map whose own target was refused stays refused.
+        """
+        if self._progress.state is not OtaState.REFUSED or self._fact(_SETTLED_AS) != OtaState.COMMITTED.value:
+            return
+        with self._database.transaction():
+            reached = self._move(OtaEvent.REASSERTED, map_digest, slot)
+        self._progress = reached
+
+    def last_refusal(self) -> tuple[str, str] | None:
+        """Map digest and reason of the newest refusal, whatever has become of it since."""
+        rows = self._database.query("SELECT map_digest, reason FROM ota_refusal ORDER BY number DESC LIMIT 1")
+        return (str(rows[0][0]), str(rows[0][1])) if rows else None
 
     def refuse(self, map_digest: str, error: RejectedUpdate, *, slot: Slot | None = None, final: bool) -> None:
         """Record a refusal; it is reported once per map.
@@ -94,7 +111,7 @@ class OtaJournal:
             if self._note_refusal(map_digest, error.reason):
                 self._tell("refused", reached, reason=error.reason, detail=error.problem)
             if final:
-                self._settle_map(map_digest)
+                self._settle_map(reached)
         self._progress = reached
 
     def give_up(self, slot: Slot, reason: str, detail: str, *, for_good: bool) -> None:
@@ -192,9 +209,10 @@ class OtaJournal:
         )
         return first == 1
 
-    def _settle_map(self, map_digest: str | None) -> None:
-        if map_digest is not None:
-            self._keep(_SETTLED, map_digest)
+    def _settle_map(self, reached: Progress) -> None:
+        if reached.map_digest is not None:
+            self._keep(_SETTLED, reached.map_digest)
+            self._keep(_SETTLED_AS, reached.state.value)
 
     def _keep(self, name: str, value: str) -> None:
         self._database.execute("INSERT OR REPLACE INTO ota_fact VALUES (?, ?)", (name, value))

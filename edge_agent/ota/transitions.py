@@ -35,6 +35,7 @@ class OtaEvent(StrEnum):
     SWAPPED = "swapped"
     PROBATION_SKIPPED = "probation_skipped"
     REFUSED = "refused"
+    REASSERTED = "reasserted"
     FAILED = "failed"
     SUPERSEDED = "superseded"
     RESTARTED_OLD = "restarted_old"
@@ -62,6 +63,8 @@ TRANSITIONS: Mapping[tuple[OtaState, OtaEvent], OtaState] = MappingProxyType(
         (_S.ACTIVATING, _E.FAILED): _S.ROLLED_BACK,
         (_S.PROBATION, _E.PROBATION_SKIPPED): _S.COMMITTED,
         (_S.PROBATION, _E.FAILED): _S.ROLLED_BACK,
+        # Another map was refused since; the one whose target serves has been seen again.
+        (_S.REFUSED, _E.REASSERTED): _S.COMMITTED,
         # A start in the middle: by then the pointer file says whether the old or the new serves.
         **{(state, _E.RESTARTED_OLD): _S.IDLE for state in _UNPROVEN},
         (_S.ACTIVATING, _E.RESTARTED_OLD): _S.IDLE,

@@ -111,6 +111,12 @@ class Updater:
         return self._journal.progress.state.value
 
     @property
+    def last_refusal(self) -> str:
+        """The newest refusal, for the status; empty: there was none."""
+        refusal = self._journal.last_refusal()
+        return "" if refusal is None else f"{refusal[1]}, map {refusal[0]}"
+
+    @property
     def trusted_versions(self) -> TrustedVersions:
         """The floors, for the state message."""
         served = self._activation.served
@@ -230,6 +236,7 @@ class Updater:
         digest = sha256_hex(payload)
         if self._is_done(digest):
             self._restore(payload)
+            self._journal.reassert(digest, slot=self._activation.served)
             return
         if self._todo is not None and self._todo.digest == digest:
             return

@@ -417,5 +417,6 @@ class Agent:
             "flags": self._watch.firings,
             "outbox_shed": self._outbox.shed,
             "sink_dropped": self._sink.dropped,
+            "last_refusal": self._updater.last_refusal,
         }
         return Reading(state, counters)

@@ -171,6 +171,35 @@ def test_bad_maps_are_refused_and_reported_once_each(gateway: GatewayParts, maps
     assert gateway.served.version == 3
 
 
+def test_a_refusal_is_over_once_the_trusted_map_is_seen_again(gateway: GatewayParts, maps: FleetMaps) -> None:
+    assert gateway.updater.last_refusal == ""
+    good = release(maps, 7, 2)
+    gateway.receive(good)
+    maps.advance()
+    flipped = flip_signed(maps.payload(), "timestamp.json")
+    gateway.receive(flipped)
+    assert gateway.updater.state == "refused"
+    steps = gateway.steps()
+    gateway.receive(good)
+    assert gateway.updater.state == "committed"
+    assert gateway.updater.last_refusal == f"bad_signature, map {sha256_hex(flipped)}"
+    assert gateway.steps() == steps
+    gateway.receive(flipped)
+    gateway.receive(good)
+    assert gateway.updater.state == "committed"
+    assert gateway.activated == [gateway.served]
+
+
+def test_a_trusted_map_whose_own_target_was_refused_stays_refused(gateway: GatewayParts, maps: FleetMaps) -> None:
+    gateway.receive(release(maps, 7, 5))
+    own = release(maps, 8, 4)
+    gateway.receive(own)
+    gateway.receive(maps.stranger().payload())
+    gateway.receive(own)
+    assert gateway.updater.state == "refused"
+    assert gateway.served.version == 5
+
+
 def test_maps_that_arrive_together_are_all_examined(gateway: GatewayParts, maps: FleetMaps) -> None:
     good = release(maps, 7, 2)
     maps.advance()
