@@ -9,7 +9,8 @@ from server_bridge.store.lineage import CohortLife, CohortMove
 REASONS = {
     "newcomer": "taken into the fleet",
     "drifted": "drifted, and grouped by how",
-    "returned": "split off through noise, or was away, and is back",
+    "returned": "had split off through noise, and is back",
+    "readmitted": "had left, and is listened to again",
     "merged": "two cohorts had become alike",
     "left": "left the fleet, or is ignored",
     "placed": "found there in a release",

@@ -90,7 +90,7 @@ def _steps(
         if move.source is not None and move.source != place:
             yield _step(moment, gateway, place, move.source, "placed", {})
             place = move.source
-        reason = ("returned" if was_here else "newcomer") if move.reason == "joined" else move.reason
+        reason = ("readmitted" if was_here else "newcomer") if move.reason == "joined" else move.reason
         facts = move.facts if move.facts is not None else {}
         yield _step(moment, gateway, place, move.target, reason, named(facts, names))
         place = move.target

@@ -20,8 +20,8 @@ class CohortMove:
     Attributes:
         source: the cohort it left; ``None`` for one that was in none.
         target: the cohort it entered; ``None`` for one that left the fleet.
-        reason: ``newcomer``, ``drifted``, ``returned``, ``merged``, ``left``, ``placed`` (by a release
-            that the lineage did not see) or ``abandoned`` (its adaptation released nothing).
+        reason: ``newcomer``, ``drifted``, ``returned``, ``merged``, ``left``, ``readmitted``, ``placed``
+            (by a release that the lineage did not see) or ``abandoned`` (its adaptation released nothing).
         statistics: what spoke for it; other gateways are named by their ids.
     """
 

@@ -127,7 +127,7 @@ def test_a_gateway_that_leaves_and_one_that_comes_back_are_told(tmp_path: Path) 
     _adapt(side, "g1")
     side.fleet.members["g6"] = ignored
     _adapt(side, "g3")
-    ways = [("root", None, "left"), (None, "root", "returned")]
+    ways = [("root", None, "left"), (None, "root", "readmitted")]
     assert [each[1:] for each in told(side.store.lineage.moves(gateway="g6"))][1:] == ways
     check_whole(side)
 
