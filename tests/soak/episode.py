@@ -14,6 +14,8 @@ from tests.soak.victims import Kill, Victims
 CLOSE_S = 150.0
 FIRST_S = (0.5, 6.0)
 BETWEEN_S = (0.2, 3.0)
+ROUNDS = 4
+SPARE_ROUNDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +50,15 @@ def live(directory: Path, bundle: Path, kinds: Sequence[str], seed: int) -> Epis
     order.sort(key=lambda kind: kind != "worker")  # later there may be no training left to kill
     if len(order) > 1 and seed % 2:
         order[0], order[1] = order[1], order[0]
-    victims = Victims(directory, rng, bundle)
+    rounds = max(ROUNDS, order.count("worker") + SPARE_ROUNDS)
+    victims = Victims(directory, rng, bundle, rounds)
     problems: list[str] = []
     try:
         time.sleep(rng.uniform(*FIRST_S))
-        for kind in order[:-1]:
+        for number, kind in enumerate(order):
+            if number > 0 and kind != "worker":  # which comes when it comes
+                time.sleep(rng.uniform(*BETWEEN_S))
             victims.strike(kind)
-            time.sleep(rng.uniform(*BETWEEN_S))
-        victims.strike(order[-1])
         fleet, since_s = victims.fleet, time.time()
         fleet.wait("the loop to close", lambda store: is_closed(fleet, store, since_s), timeout_s=CLOSE_S)
     except (AssertionError, OSError, TransientError) as error:

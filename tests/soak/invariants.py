@@ -48,6 +48,7 @@ def violations(fleet: ToyFleet) -> list[str]:
             *_failed_adaptations(store),
             *(problem for gateway in fleet.drifts for problem in _trainings(fleet, gateway)),
             *(problem for gateway in fleet.drifts for problem in _service(fleet, gateway)),
+            *(problem for gateway in fleet.drifts for problem in _false_alarms(fleet, gateway)),
         ]
 
 
@@ -102,6 +103,13 @@ def _trainings(fleet: ToyFleet, gateway: str) -> list[str]:
 def _service(fleet: ToyFleet, gateway: str) -> list[str]:
     status = json.loads((fleet.agent_settings(gateway).with_name("data") / "status.json").read_text())
     return [] if status["served_samples"] > 0 else [f"{gateway} served nothing after its last start"]
+
+
+def _false_alarms(fleet: ToyFleet, gateway: str) -> list[str]:
+    """A broker that was killed again and again is no second client with the same id."""
+    entries = log_entries(fleet.directory / "logs" / f"{gateway}.log")
+    alarms = [entry.get("client_id") for entry in entries if entry.get("event") == "mqtt-client-id-used-twice"]
+    return [f"{gateway}: took a killed broker for a double of {client}" for client in alarms]
 
 
 def log_entries(path: Path) -> list[dict[str, object]]:

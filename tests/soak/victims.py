@@ -19,7 +19,6 @@ DRIFTS = {"gw1": Drift("permuted"), "gw2": Drift("flipped"), "gw3": Drift("none"
 ALONE = ("agent", "worker", "bridge", "broker")
 TOGETHER = ("agent+bridge", "bridge+broker", "agent+bridge+broker")
 KINDS = (*ALONE, *TOGETHER)
-ROUNDS = 4
 WORKER_WAIT_S = 90.0
 LONGEST_LIFE_S = 0.5
 HOLD_S = 5.0
@@ -44,6 +43,7 @@ class Victims:
     directory: Path
     rng: Random
     bundle: Path
+    rounds: int
     broker: Mosquitto = field(init=False)
     fleet: ToyFleet = field(init=False)
     kills: list[Kill] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Victims:
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         self.broker = new_mosquitto(self.directory)
-        self.fleet = ToyFleet(self.directory, self.broker, DRIFTS, rounds=ROUNDS, bundle=self.bundle)
+        self.fleet = ToyFleet(self.directory, self.broker, DRIFTS, rounds=self.rounds, bundle=self.bundle)
         for number, (gateway, drift) in enumerate(DRIFTS.items()):
             write_stream(self._drifted(gateway), drift, clean_rows=0, drifted_rows=2400, seed=40 + number)
         self.fleet.start()
