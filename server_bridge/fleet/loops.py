@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
+from edge_agent.errors import StorageError
 from edge_agent.link.events import Connected, Disconnected, Published, Received, SessionEvent
 from edge_agent.link.service import Pulse
 from server_bridge.fleet.ingest import Ingest
@@ -60,6 +61,9 @@ class Loop:
             while not self._stopping.is_set():
                 self.pulse.beat()
                 self._step()
+        except StorageError as error:
+            self.failure = error
+            _log.error("thread-ended", thread=self.name, problem=error.problem, hint=error.hint)
         except BaseException as error:
             self.failure = error
             _log.exception("thread-failed", thread=self.name)

@@ -1,11 +1,13 @@
 """The engine: one writer at a time, transactions that join, migrations run at open."""
 
 import os
+import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.dialects import postgresql, sqlite
@@ -46,12 +48,12 @@ class Database:
 
     def __init__(self, url: str) -> None:
         self.loss: StoreDamaged | StoreRemoved | None = None
+        self._identity: tuple[int, int] | None = None
         self.file = database_file(url)
-        self._engine = _make_engine(url)
+        self._engine = _make_engine(url, self._connect)
         self._name = str(self.file or self._engine.url.render_as_string())
         self._writer = threading.RLock()
         self._local = threading.local()
-        self._identity: tuple[int, int] | None = None
         self._size_bytes = 0
         with self._translated():
             upgrade(self._engine)
@@ -108,7 +110,7 @@ class Database:
         Raises:
             StoreRemoved: it was deleted or replaced.
         """
-        if self.file is None or _identity(self.file) == self._identity:
+        if self._identity is None or self.file is None or _identity(self.file) == self._identity:
             return
         what = "replaced" if self.file.exists() else "deleted"
         self.loss = self.loss or StoreRemoved(
@@ -165,6 +167,13 @@ class Database:
                 if self._log_identity is not None and _identity(log) == self._log_identity:
                     put_in_place(log, self.file.with_name(f"{self.file.name}.removed-wal"))
 
+    def _connect(self) -> sqlite3.Connection:
+        """One more connection to the file that was opened at first: never to a new one in its place."""
+        self.require_present()
+        mode = "rwc" if self._identity is None else "rw"
+        where = f"file:{quote(str(self.file.absolute()))}?mode={mode}" if self.file is not None else "file::memory:"
+        return sqlite3.connect(where, uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False)
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         if self.loss is not None:
@@ -207,7 +216,7 @@ def upsert(
     return connection.execute(statement).rowcount > 0
 
 
-def _make_engine(url: str) -> Engine:
+def _make_engine(url: str, connect: Callable[[], sqlite3.Connection]) -> Engine:
     try:
         parsed = make_url(url)
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
@@ -215,7 +224,7 @@ def _make_engine(url: str) -> Engine:
                 f"store url {_shown(url)!r}: unknown kind of database", "use sqlite:///path or postgresql+psycopg://"
             )
         if parsed.get_backend_name() == "sqlite":
-            engine = create_engine(parsed, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
+            engine = create_engine(parsed, creator=connect)
             event.listen(engine, "connect", _prepare_sqlite)
             return engine
         return create_engine(parsed, pool_pre_ping=True)

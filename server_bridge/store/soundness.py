@@ -54,7 +54,8 @@ def refusal(path: Path, error: BaseException) -> StorageError:
             write_file(probe, bytes(PROBE_BYTES))
             remove_file(probe)
         except StorageError as says:
-            return StorageError(f"{path}: {error}: {says.problem}", says.hint)
+            why = getattr(says.__cause__, "strerror", None) or says.problem
+            return StorageError(f"{path}: {error}: {why}", says.hint)
     return StorageError(f"{path}: {error}", "check that its disk has room and may be written")
 
 

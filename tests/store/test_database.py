@@ -116,6 +116,16 @@ def test_a_file_overwritten_in_use_is_seen_from_outside(tmp_path: Path, damage: 
     store.close()
 
 
+def test_no_new_file_is_made_where_one_was_deleted(tmp_path: Path) -> None:
+    store = opened(tmp_path)
+    (tmp_path / "store.db").unlink()
+    store.database.engine.dispose()  # the next use connects anew
+    with pytest.raises(StoreRemoved):
+        store.gateways.registered()
+    assert not (tmp_path / "store.db").exists()
+    store.close()
+
+
 def test_looking_at_the_file_leaves_sqlite_its_locks(tmp_path: Path) -> None:
     """Without them another process, on leaving, takes itself for the last one and removes the log in use."""
     store = opened(tmp_path)
