@@ -17,6 +17,7 @@ from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.upload import Uploader
 from edge_agent.runtime.orders import OrderFailed
 from edge_agent.training.job import EvaluationJob, Job, TrainingJob, WorkerLimits
+from edge_agent.training.split_half import SPLIT_HALF_KEY
 from edge_agent.training.supervisor import TrainingOutcome, TrainingSupervisor
 from edge_agent.wire.blobs import BlobReference, make_chunk_list, sha256_hex
 from edge_agent.wire.messages import (
@@ -120,6 +121,7 @@ class LocalWork:
             min_samples=max(action.min_samples, self._limits.min_samples),
             seed=action.seed,
             coding=action.coding,
+            split_half=bool(action.config.get(SPLIT_HALF_KEY, False)),
         )
         outcome = self._run(job, ended)
         if self._serving().bundle != action.bundle:

@@ -61,6 +61,7 @@ class TrainingJob(Job):
         from_sample: id of the first sample that may be trained on; None for all.
         learning_rate, epochs, batch_size: as ordered; a last partial batch of one row is left out.
         seed: of the minibatch order.
+        split_half: whether the update's reliability is measured too, for as much time again.
     """
 
     kind: Literal["train"] = "train"
@@ -72,6 +73,7 @@ class TrainingJob(Job):
     min_samples: Annotated[int, Field(ge=1)]
     seed: Count
     coding: Literal["fp32", "fp16", "int8"] = "fp16"
+    split_half: bool = False
 
 
 class EvaluationJob(Job):

@@ -14,6 +14,7 @@ from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.training.evaluation import evaluate
 from edge_agent.training.job import TrainingJob, WorkFailed
+from edge_agent.training.split_half import SPLIT_HALF_KEY, cosine, halves
 from edge_agent.wire.tensors import Weights
 
 
@@ -25,7 +26,8 @@ class LocalRound:
         delta: trained minus base, every trainable tensor of the bundle.
         metrics: ``num-examples``; ``clma-loss``, the mean loss of the base weights on the training
             samples (L_c of Algorithm 2); ``loss-after``, that of the trained ones;
-            ``update-norm``, the L2 norm of the delta; ``train-duration-s``.
+            ``update-norm``, the L2 norm of the delta; ``train-duration-s``; where the job asks for
+            it and the data allow, ``clma-split-half``.
     """
 
     delta: Weights
@@ -69,6 +71,7 @@ def run_local_round(
     norm = update_norm(delta)
     if not math.isfinite(norm) or not math.isfinite(after.loss):
         return WorkFailed(reason="non-finite", detail="the loss of the trained weights")
+    agreement = split_half_cosine(bundle, base, features, labels, job) if job.split_half else None
     metrics: dict[str, int | float] = {
         "num-examples": len(labels),
         "clma-loss": before.loss,
@@ -76,7 +79,30 @@ def run_local_round(
         "update-norm": norm,
         "train-duration-s": time.monotonic() - started_s,
     }
+    if agreement is not None:
+        metrics[SPLIT_HALF_KEY] = agreement
     return LocalRound(delta, metrics)
+
+
+def split_half_cosine(
+    bundle: Bundle, base: Weights, features: Mapping[str, NDArray[Any]], labels: NDArray[Any], job: TrainingJob
+) -> float | None:
+    """How far two halves of the data agree on the update: the cosine of the updates that they give.
+
+    Args: as :func:`run_local_round`.
+
+    Returns:
+        In [-1, 1]; ``None`` for fewer than four samples, a half that diverges or one that changes nothing.
+
+    Cost: as much time as the round itself; each half is trained as the whole was.
+    """
+    updates = []
+    for rows in halves(labels, job.seed):
+        step = TrainingStep(bundle, job.training_graph, base, threads=job.limits.threads)
+        if _descend(step, {name: array[rows] for name, array in features.items()}, labels[rows], job) is not None:
+            return None
+        updates.append({name: tensor - base[name] for name, tensor in step.weights().items()})
+    return cosine(updates[0], updates[1]) if updates else None
 
 
 def minibatches(count: int, batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,13 @@ class CohortAssignment:
 
 
 class Cohorter(ABC):
-    """Groups drifted clients. One that takes no ``context`` works just as well."""
+    """Groups drifted clients. One that takes no ``context`` works just as well.
+
+    Attributes:
+        uses_reliability: whether clients should be asked for ``clma-split-half``, which costs them time.
+    """
+
+    uses_reliability: ClassVar[bool] = False
 
     @abstractmethod
     def cohort(

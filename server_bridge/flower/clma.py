@@ -20,7 +20,14 @@ from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Mod
 from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.cohorts.selectors import DefaultSelector, ParamSelector
 from server_bridge.cohorts.split_watch import SplitWatch, split_facts
-from server_bridge.flower.records import COHORT_KEY, common_metrics, to_metric_record, to_record, to_tensors
+from server_bridge.flower.records import (
+    COHORT_KEY,
+    RELIABILITY_KEY,
+    common_metrics,
+    to_metric_record,
+    to_record,
+    to_tensors,
+)
 from server_bridge.flower.state import StrategyState
 from server_bridge.flower.updates import ClientUpdate, read_update
 
@@ -159,6 +166,7 @@ class CLMA(FedAvg):
             for message in messages
             for cohort in [self.registry.cohort_of(message.metadata.dst_node_id)]
         }
+        self._ask_reliability(server_round, messages)
         return messages
 
     def configure_evaluate(
@@ -241,6 +249,15 @@ class CLMA(FedAvg):
             config = ConfigRecord(dict(message.content.config_records[self.configrecord_key]))
             config[COHORT_KEY] = cohort
             message.content = RecordDict({self.arrayrecord_key: records[cohort], self.configrecord_key: config})
+
+    def _ask_reliability(self, server_round: int, messages: Sequence[Message]) -> None:
+        """Ask those who are about to be regrouped, as far as that is known before; it costs them a second round."""
+        if self._flagged is None or not (isinstance(self.cohorter, Cohorter) and self.cohorter.uses_reliability):
+            return
+        flagged = set(self._flagged(server_round)) - self._regrouped
+        for message in messages:
+            if message.metadata.dst_node_id in flagged:
+                message.content.config_records[self.configrecord_key][RELIABILITY_KEY] = True
 
     def _read(self, replies: Iterable[Message]) -> list[ClientUpdate]:
         """Usable replies in the order of client ids; the rest goes to :attr:`refused`."""
