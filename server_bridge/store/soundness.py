@@ -36,6 +36,7 @@ _CONTENT: tuple[tuple[str, str, Callable[[str], object]], ...] = (
     ("adaptations", "base", json.loads),
     ("rounds", "body", json.loads),
     ("decisions", "facts", json.loads),
+    ("cohort_moves", "statistics", json.loads),
 )
 
 

@@ -9,6 +9,7 @@ from server_bridge.errors import StoreDamaged
 from server_bridge.store.copies import COPIES_KEPT, StoreCopies
 from server_bridge.store.recovery import DAMAGED_KEPT, copies_of, database_file, recover, require_present, suspect
 from server_bridge.store.soundness import check_file, content_check, quick_check
+from tests.power_cut import Power, at_every_step, until_the_cut
 from tests.store.stores import GATEWAYS, STRUCTURAL, a_word_changed, deleted, fill, garbage, opened, zeroed
 
 Damage = Callable[[Path], None]
@@ -175,6 +176,45 @@ def test_a_copy_is_made_while_the_store_is_written(store: Path, copies: StoreCop
     deleted(store)
     assert recover(store, copies) is not None
     assert is_whole(store)
+
+
+def test_a_power_cut_at_any_step_of_a_recovery_is_made_good_by_the_next_start(template: Path, tmp_path: Path) -> None:
+    def act(folder: Path, k: int) -> Power:
+        folder.mkdir()
+        store = Path(shutil.copy(template, folder / "store.db"))
+        copies = copies_of(store)
+        copies.take()
+        garbage(store)
+        damaged = store.read_bytes()
+        store.with_name("store.db-wal").write_bytes(b"left behind")
+        with until_the_cut(k, folder) as power:
+            recover(store, copies)
+        recover(store, copies)
+        check_file(store, quick_check, content_check)
+        assert damaged in [path.read_bytes() for path in folder.glob("store.db.damaged-?")]
+        return power
+
+    assert at_every_step(act, tmp_path) >= 8
+
+
+def test_a_power_cut_at_any_step_of_a_copy_leaves_a_sound_one(template: Path, tmp_path: Path) -> None:
+    def act(folder: Path, k: int) -> Power:
+        folder.mkdir()
+        store = Path(shutil.copy(template, folder / "store.db"))
+        copies = copies_of(store)
+        for _ in range(COPIES_KEPT):
+            copies.take()
+        with until_the_cut(k, folder) as power:
+            copies.take()
+        assert COPIES_KEPT <= len(copies.all()) <= COPIES_KEPT + 1
+        with copies.sound() as found:
+            assert found is not None
+            assert found[0] == copies.all()[0]
+        copies.take()
+        assert len(list(copies.folder.iterdir())) == COPIES_KEPT
+        return power
+
+    assert at_every_step(act, tmp_path) > 5
 
 
 @pytest.mark.parametrize(
