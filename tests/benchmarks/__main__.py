@@ -1,12 +1,13 @@
 """``python -m tests.benchmarks [NAME...] [--runs N] [--save]``: run benchmarks, print ratios, keep results.
 
 ``python -m tests.benchmarks fleet_load`` is a load with options of its own: minutes, and no peer.
+``python -m tests.benchmarks hostile`` has no peer either: accuracy lost to hostile gateways.
 """
 
 import argparse
 import sys
 
-from tests.benchmarks import fleet_load, serving, training_step
+from tests.benchmarks import fleet_load, hostile, serving, training_step
 from tests.benchmarks.report import save, show
 
 BENCHMARKS = {"serving": serving, "training_step": training_step}
@@ -16,6 +17,9 @@ def main() -> None:
     """Run the named benchmarks; by default all but loads."""
     if sys.argv[1:2] == ["fleet_load"]:
         fleet_load.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["hostile"]:
+        hostile.main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
