@@ -1,0 +1,62 @@
+"""Whatever is flagged, away, noisy or killed: nobody is lost or in two cohorts, and no id comes back."""
+
+from dataclasses import dataclass
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from server_bridge.cohorts.returns import ReturnRule
+from server_bridge.flower.clma import CLMA
+from server_bridge.flower.state import decode_state, encode_state
+from tests.flower.by_hand import Rounds, fleet_of, options
+
+CLIENTS = (1, 2, 3, 4, 5, 6, 7)
+SOME = st.frozensets(st.sampled_from(CLIENTS), max_size=len(CLIENTS))
+
+
+@dataclass(frozen=True)
+class Round:
+    flagged: frozenset[int]
+    away: frozenset[int]
+    noisy: frozenset[int]
+    killed: bool
+
+
+ROUNDS = st.lists(st.builds(Round, SOME, SOME, SOME, st.booleans()), min_size=1, max_size=6)
+
+
+def _strategy(script: list[Round], merge: float | None) -> CLMA:
+    return CLMA(
+        flagged=lambda number: set(script[number - 1].flagged),
+        return_rule=ReturnRule(),
+        merge_cohorts_threshold=merge,
+        **options(),
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(script=ROUNDS, merge=st.sampled_from([None, 0.05, 1.0]))
+def test_any_rounds_keep_everybody_in_exactly_one_cohort_and_ids_are_never_used_again(
+    script: list[Round], merge: float | None
+) -> None:
+    whole, cut = (Rounds(_strategy(script, merge), fleet_of(a=[1, 2, 3], b=[4, 5], c=[6, 7])) for _ in range(2))
+    seen, gone = set[str](), set[str]()
+    for spec in script:
+        for rounds in (whole, cut):
+            for node, client in rounds.clients.items():
+                client.away, client.noise = node in spec.away, 6.0 if node in spec.noisy else 0.3
+            rounds.run()
+        if spec.killed:
+            state = decode_state(encode_state(cut.strategy.export_state()))
+            cut.strategy = _strategy(script, merge)
+            cut.strategy.import_state(state)
+        registry = whole.strategy.registry
+        listed = sorted(client for cohort in registry.cohort_ids for client in registry.members(cohort))
+        assert listed == list(CLIENTS)
+        assert not registry.quarantined
+        assert all(registry.params(cohort) for cohort in registry.cohort_ids)
+        assert all(registry.members(cohort) for cohort in registry.cohort_ids if cohort != "root")
+        assert not gone & set(registry.cohort_ids)
+        gone |= seen - set(registry.cohort_ids)
+        seen |= set(registry.cohort_ids)
+    assert encode_state(cut.strategy.export_state()) == encode_state(whole.strategy.export_state())
