@@ -21,6 +21,7 @@ from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.ota.weights_store import BUNDLES_BUDGET, WEIGHTS_BUDGET
 from edge_agent.runtime.instance import STATUS_FILE
+from edge_agent.runtime.provisioned import provisioned_floors, provisioned_root
 from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.provision import read_floors
 from edge_agent.wire.rights import gateway_identities
@@ -122,11 +123,8 @@ def _bundle(settings: AgentSettings, out: list[Bundle]) -> Finding:
 
 def _root(settings: AgentSettings) -> Finding:
     path, floors = settings.gateway.root, settings.gateway.floors
-    read_file(path, cap_bytes=ROOT_CAP_BYTES)
-    try:
-        signed_s = read_floors(read_file(floors, cap_bytes=ROOT_CAP_BYTES)).created_s
-    except WireError as error:
-        return Finding("trust root", False, f"{floors}: {error}", "provision the gateway again")
+    provisioned_root(path)
+    signed_s = provisioned_floors(floors).created_s
     return Finding("trust root", True, f"{path} and {floors.name} are there, of the release of {moment(signed_s)}")
 
 

@@ -6,7 +6,7 @@ import sys
 from enum import IntEnum
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -42,16 +42,21 @@ def run(config: SettingsOption = Path("agent.toml")) -> None:
     """Serve, monitor, fine-tune and update until SIGTERM."""
     signal.signal(signal.SIGTERM, _leave)  # until the agent has its own: nothing has begun yet
     from edge_agent.runtime.agent import Agent
-    from edge_agent.runtime.serving_alone import serve_alone
+    from edge_agent.runtime.provisioned import WronglyProvisioned, is_root_usable
+    from edge_agent.runtime.serving_alone import has_served, is_usable, serve_alone
 
     settings = _settings(config)
     configure_logs(settings.log.level)
     faulthandler.enable()  # a watchdog's SIGABRT writes every thread's stack to the log
+    data_dir, root = settings.gateway.data_dir, settings.gateway.root
     try:
         agent = Agent(settings)
     except StorageError as error:
-        # ended with the exit code of storage once the disk is there again: the service starts the whole agent
-        raise typer.Exit(Exit.STORAGE if serve_alone(settings, error) else Exit.OK) from None
+        _end_alone(serve_alone(settings, error, mended=lambda: is_usable(data_dir)))
+    except WronglyProvisioned as error:
+        if not has_served(data_dir):
+            raise  # nobody relies on it yet, and whoever installs it is there
+        _end_alone(serve_alone(settings, error, mended=lambda: is_root_usable(root)))
     raise typer.Exit(Exit.PART_DIED if agent.run() else Exit.OK)
 
 
@@ -103,6 +108,11 @@ def main() -> None:
     except EdgeError as error:
         _complain(error)
         sys.exit(Exit.UNEXPECTED)
+
+
+def _end_alone(mended: bool) -> NoReturn:
+    """Once the fault is mended with the exit code of storage: the service starts the whole agent."""
+    raise typer.Exit(Exit.STORAGE if mended else Exit.OK) from None
 
 
 def _settings(path: Path) -> AgentSettings:

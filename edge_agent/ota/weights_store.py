@@ -35,6 +35,7 @@ from edge_agent.wire.tensors import Weights, check_weights, decode_weights
 WEIGHTS_BUDGET = 4
 BUNDLES_BUDGET = 2
 FIRST_VERSION = 1
+POINTER_FILE = "pointer.json"
 _POINTER_CAP_BYTES = 64 * 1024
 
 _log = structlog.get_logger(__name__)
@@ -94,7 +95,7 @@ class WeightsStore:
         self.directory = directory
         self.provisioned = provisioned
         self._files = files
-        self._pointer_path = directory / "pointer.json"
+        self._pointer_path = directory / POINTER_FILE
         self._bundles = directory / "bundles"
         self._weights = directory / "weights"
         for folder in (directory, self._bundles, self._weights):

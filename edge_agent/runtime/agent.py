@@ -64,6 +64,7 @@ class Agent:
     """One gateway's agent.
 
     Raises:
+        WronglyProvisioned: a file that it was handed is absent or damaged.
         ConfigError: a setting or file is wrong, or another agent runs on the same data folder.
         DataError: the provisioned bundle cannot be used.
         StorageError: the data folder cannot be used.
@@ -85,7 +86,6 @@ class Agent:
             self._build(data)
         except BaseException:
             self._storage.close()  # the next start makes anew what was found damaged meanwhile
-            self._lock.release()
             raise
 
     def _build(self, data: Path) -> None:
@@ -184,7 +184,7 @@ class Agent:
         settings = self._settings
         provisioned = load_bundle(settings.gateway.bundle)
         self._store = WeightsStore(settings.gateway.data_dir / "models", provisioned)
-        self._virgin = self._store.is_virgin
+        self._take_provision()
         self._started = startup(self._store)
         loaded = self._started.loaded
         slot = loaded.slot
@@ -195,6 +195,13 @@ class Agent:
         source = make_source(settings.source, self._manifest, self._gateway, first_pass=first_pass, judge=self._judge)
         self._sink = make_sink(settings, judge=self._judge)
         self._pipeline = Pipeline(source, self._server, self._sink)
+
+    def _take_provision(self) -> None:
+        """Before anything is written: a gateway that was handed wrong files has not begun to serve."""
+        gateway = self._settings.gateway
+        self._root = provisioned_root(gateway.root)
+        if self._store.is_virgin and not self._floors.initialised:
+            self._floors.provision(provisioned_floors(gateway.floors), self._root)
 
     def _build_recording(self) -> None:
         settings, manifest = self._settings, self._manifest
@@ -257,11 +264,8 @@ class Agent:
 
     def _build_updates(self) -> None:
         settings = self._settings
-        root = provisioned_root(settings.gateway.root)
         floors = self._floors
-        if self._virgin and not floors.initialised:
-            floors.provision(provisioned_floors(settings.gateway.floors), root)
-        trusted = TrustedReleases(settings.gateway.data_dir / "trust", root, floors, time.time)
+        trusted = TrustedReleases(settings.gateway.data_dir / "trust", self._root, floors, time.time)
         self._updater = Updater(
             self._gateway,
             settings.gateway.fleet,

@@ -59,9 +59,7 @@ class AgentStorage:
         for database in (self.agent, self.samples):
             problem = database.look()
             if problem is not None:
-                return Loss(
-                    database.path.name, "database_damaged", problem, "set aside; the agent ends for a new one"
-                )
+                return Loss(database.path.name, "database_damaged", problem, "set aside; the agent ends for a new one")
             if database.is_removed:
                 problem = "the file was removed or replaced while in use"
                 return Loss(database.path.name, "database_removed", problem, "the agent ends and makes a new one")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, RejectedUpdate, StorageError
 from edge_agent.link.durable import make_directory, read_file, write_directory, write_file
 from edge_agent.model.bundle import MANIFEST, WEIGHTS, Bundle, load_bundle
 from edge_agent.wire.blobs import BlobReference, make_reference, sha256_hex
@@ -37,7 +37,7 @@ from edge_agent.wire.topics import is_identifier
 from server_bridge.pki.authority import TLS_FOLDER, Authority, check_gateway, has_authority, is_private
 from server_bridge.releases.keys import FleetKeys, public_hex
 from server_bridge.releases.record import FileReleaseBook, ReleaseRecord
-from server_bridge.releases.repository import RoleVersions, build_offline, build_online, build_root
+from server_bridge.releases.repository import RoleVersions, build_offline, build_online, build_root, check_root
 from server_bridge.releases.signing import VersionNumbers
 from server_bridge.store.blobs import BlobFolder
 
@@ -48,6 +48,7 @@ BLOBS_FOLDER = "blobs"
 RELEASES_FOLDER = "releases"
 ROOT_FILE = "root.json"
 ROOT_CAP_BYTES = 512_000
+_ROOT_REMEDY = "bring it back from a backup, or from the folder of a gateway provisioned before: it is the same file"
 
 
 def init_fleet(
@@ -110,7 +111,7 @@ def provision_gateway(directory: Path, gateway_ids: Sequence[str], out: Path) ->
         out: gets one folder a gateway.
 
     Raises:
-        ConfigError: an id is wrong or its folder exists, or ``directory`` holds no fleet.
+        ConfigError: an id is wrong or its folder exists, ``directory`` holds no fleet, or a damaged root of trust.
         StorageError: the disk refused.
     """
     latest = FileReleaseBook(directory / RELEASES_FOLDER).latest()
@@ -133,7 +134,7 @@ def provision_gateway(directory: Path, gateway_ids: Sequence[str], out: Path) ->
         settings["credentials"] = TLS_FOLDER
     bundle = load_bundle(directory / BUNDLES_FOLDER / record.fleet.default_bundle, digest=record.fleet.default_bundle)
     shared = {f"bundle/{name}": content for name, content in bundle_contents(bundle).items()}
-    shared[ROOT_FILE] = read_file(directory / ROOT_FILE, cap_bytes=ROOT_CAP_BYTES)
+    shared[ROOT_FILE] = _root(directory)
     shared["floors.json"] = encode(floors_of(record))
     make_directory(out)
     for gateway in gateway_ids:
@@ -145,6 +146,19 @@ def provision_gateway(directory: Path, gateway_ids: Sequence[str], out: Path) ->
     if authority is not None:
         authority.renew_broker_files()
     return [out / gateway for gateway in gateway_ids]
+
+
+def _root(directory: Path) -> bytes:
+    """A gateway that is handed a damaged root of trust could never verify a release."""
+    path = directory / ROOT_FILE
+    try:
+        root = read_file(path, cap_bytes=ROOT_CAP_BYTES)
+        check_root(root)
+    except StorageError as error:
+        raise ConfigError(error.problem, _ROOT_REMEDY) from error
+    except RejectedUpdate as error:
+        raise ConfigError(f"{path} is no root of trust: {error.problem}", _ROOT_REMEDY) from error
+    return root
 
 
 def floors_of(record: ReleaseRecord) -> ProvisionedFloors:

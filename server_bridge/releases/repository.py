@@ -82,6 +82,22 @@ def build_root(keys: FleetKeys, version: int, now_s: float, *, lifetime_s: float
     return {f"{version}.root.json": sign(root, keys.root)}
 
 
+def check_root(root: bytes) -> int:
+    """Whether these bytes are root metadata signed by its own keys; its version. Its expiry is not looked at.
+
+    Raises:
+        RejectedUpdate: no release could ever be verified with it.
+    """
+    try:
+        metadata = Metadata[Root].from_bytes(root)
+        if not isinstance(metadata.signed, Root):
+            raise RejectedUpdate("malformed", f"it is {metadata.signed.type} metadata")
+        metadata.verify_delegate(Root.type, metadata)
+    except RepositoryError as error:
+        raise RejectedUpdate("malformed", f"{type(error).__name__}: {str(error)[:200]}") from None
+    return metadata.signed.version
+
+
 def build_offline(
     keys: FleetKeys,
     versions: RoleVersions,

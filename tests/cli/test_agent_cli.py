@@ -109,14 +109,35 @@ def test_a_data_folder_that_cannot_be_used_is_named_and_the_model_is_served_alon
     assert str(settings.with_name("data")) in agent.log.read_text()
 
 
-def test_damaged_floors_are_named_and_the_model_is_served_alone(settings: Path) -> None:
-    settings.with_name("floors.json").write_bytes(b"\xff")
+@pytest.mark.parametrize("name", ["root.json", "floors.json"])
+@pytest.mark.parametrize("content", [b"\xff", None], ids=["junk", "absent"])
+def test_wrong_files_in_a_new_folder_are_the_installers_error(settings: Path, name: str, content: bytes | None) -> None:
+    settings.with_name(name).unlink()
+    if content is not None:
+        settings.with_name(name).write_bytes(content)
+    for _ in range(2):  # the second start is no different: the first has not begun to serve
+        ended = run("run", "-c", str(settings))
+        assert (ended.status, "Traceback" in ended.err) == (Exit.CONFIG, False)
+        assert name in ended.err
+        assert "gateway provision" in ended.err
+    checked = run("check", "-c", str(settings))
+    assert (checked.status, "FAIL  trust root" in checked.out, "gateway provision" in checked.out) == (3, True, True)
+
+
+def test_a_root_of_trust_lost_in_service_ends_updates_and_not_service(settings: Path) -> None:
     with RunningAgent(settings) as agent:
-        agent.wait("service alone", lambda: agent.logged("serving_alone"))
-        assert agent.stop()[0] == Exit.OK
-    said = agent.log.read_text()
-    assert "floors.json is damaged" in said
-    assert "gateway provision" in said
+        agent.wait("service", lambda: served(agent) > 0)
+        agent.stop()
+    root = settings.with_name("root.json")
+    kept = root.read_bytes()
+    root.write_bytes(bytes(len(kept)))
+    with RunningAgent(settings) as again:
+        again.wait("service alone", lambda: again.logged("serving_alone"))
+        assert again.process.poll() is None
+        root.write_bytes(kept)
+        assert again.process.wait(30) == Exit.STORAGE
+    said = again.log.read_text()
+    assert "root.json is no root of trust" in said
     assert "Traceback" not in said
 
 

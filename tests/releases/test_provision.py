@@ -75,6 +75,17 @@ def test_wrong_names_and_taken_folders_are_named(tmp_path: Path, bundle: Bundle)
         provision_gateway(tmp_path / "fleet", ["gw"], tmp_path / "out")
 
 
+@pytest.mark.parametrize("content", [b"", b"junk", b"{}", None], ids=["empty", "junk", "no metadata", "absent"])
+def test_a_damaged_root_of_trust_is_handed_to_nobody(tmp_path: Path, bundle: Bundle, content: bytes | None) -> None:
+    init_fleet(tmp_path / "fleet", bundle.path, "plant")
+    (tmp_path / "fleet" / "root.json").unlink()
+    if content is not None:
+        (tmp_path / "fleet" / "root.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"root\.json.*backup"):
+        provision_gateway(tmp_path / "fleet", ["gw1"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_keys_are_read_back_with_their_threshold(tmp_path: Path) -> None:
     made = FleetKeys.create(tmp_path / "keys", root_keys=3, root_threshold=2)
     read = FleetKeys.load(tmp_path / "keys")
