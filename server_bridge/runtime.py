@@ -33,6 +33,7 @@ from server_bridge.releases.provision import (
 )
 from server_bridge.releases.publisher import Publisher, PublisherParts
 from server_bridge.releases.record import FileReleaseBook, ReleaseRecord, cohort_number, highest_cohort
+from server_bridge.releases.retained_map import Verdict
 from server_bridge.releases.signer_client import SignerClient
 from server_bridge.rounds.adaptation import AdaptationRunner, RoundSettings
 from server_bridge.rounds.controller import Controller, FlagWatch
@@ -46,6 +47,7 @@ LOCK_FILE = "bridge.lock"
 LOOK_S = 0.2
 CONTROLLER_PATIENCE = 10.0  # aggregating a large fleet is one turn
 ALARM_PAUSE_S = 600.0
+FOLDER_IS_OLD = (Verdict.AHEAD.value, "gateway-ahead")
 STOP_CONTROLLER_S = 1.5
 STOP_PUBLISHER_S = 1.0
 STOP_STATION_S = 1.5
@@ -214,6 +216,8 @@ class BridgeRuntime:
             self._alarms[subject] = now_s
         detail = ", ".join(f"{name} {value}" for name, value in facts.items())
         self.store.decisions.record("alarm", kind, detail, time.time(), facts=dict(facts))
+        if kind in FOLDER_IS_OLD:
+            self._keeper.folder_is_old(detail)
 
     def _observe(self, states: Sequence[State]) -> None:
         for state in states:

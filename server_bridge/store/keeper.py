@@ -12,7 +12,7 @@ from server_bridge.errors import StoreDamaged, StoreRemoved
 from server_bridge.store.copier import StoreCopier
 from server_bridge.store.numbers import NUMBERS_FILE, HighestNumbers
 from server_bridge.store.recovery import copies_of, database_file, recover, require_present, suspect
-from server_bridge.store.setback import advance, raise_above, settle
+from server_bridge.store.setback import advance, leap, raise_above, settle
 from server_bridge.store.store import Store, store_url
 
 BLOBS_FOLDER = "blobs"
@@ -41,6 +41,7 @@ class StoreKeeper:
         self._copies = None if self._file is None else copies_of(self._file)
         restored = None if self._file is None or self._copies is None else recover(self._file, self._copies)
         self._numbers = HighestNumbers(data_dir / NUMBERS_FILE)
+        self._leapt = False
         try:
             self.store = Store(url, data_dir / BLOBS_FOLDER, self._numbers)
             settle(self.store, self._numbers, seen, restored, time.time())
@@ -98,6 +99,18 @@ class StoreKeeper:
         if highest < number <= highest + AHEAD_AT_MOST:
             raise_above(self.store, self._numbers, name, number)
             _log.warning("number-ahead", counter=name, number=number, highest=highest)
+
+    def folder_is_old(self, why: str) -> None:
+        """Somebody holds releases that this folder does not know: it was put back whole, its numbers with it.
+
+        Numbers leap, once in a start: a folder is put back between two, and a gateway may lie.
+
+        Raises:
+            StorageError: the disk or the database refuses.
+        """
+        if not self._leapt:
+            self._leapt = True
+            leap(self.store, self._numbers, why, time.time())
 
     def _copied(self) -> None:
         advance(self.store, self._numbers)

@@ -14,7 +14,7 @@ GENERATION = "generation"
 SETBACKS = "setbacks"
 RISING = ("adaptation", "cohort")
 LEAP = 1000
-"""How far numbers are raised when the store went back and the file that noted them is lost too."""
+"""How far numbers are raised when the store went back and the file that noted them is lost, or old, too."""
 WENT_BACK = "store-went-back"
 
 _log = structlog.get_logger(__name__)
@@ -61,6 +61,20 @@ def advance(store: Store, numbers: HighestNumbers) -> None:
     generation = 1 + max(store.counters.value(GENERATION), numbers.value(GENERATION))
     store.counters.raise_to(GENERATION, generation)
     numbers.note(GENERATION, generation)  # after the store: a crash between must not look like a setback
+
+
+def leap(store: Store, numbers: HighestNumbers, why: str, now_s: float) -> None:
+    """Go on far above: what was given out since the folder was copied is nowhere noted.
+
+    Raises:
+        StorageError: the disk or the database refuses.
+    """
+    with store.transaction():
+        for name in RISING:
+            raise_above(store, numbers, name, store.counters.value(name) + LEAP)
+        detail = f"{', '.join(RISING)} go on {LEAP} higher: {why}"
+        store.decisions.record("store", "numbers-raised", detail, now_s)
+    _log.warning("numbers-raised", detail=detail)
 
 
 def raise_above(store: Store, numbers: HighestNumbers, name: str, number: int) -> None:

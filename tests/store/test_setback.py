@@ -9,6 +9,7 @@ from server_bridge.store.copies import Copy
 from server_bridge.store.decisions import Decision
 from server_bridge.store.events import Taken
 from server_bridge.store.flags import CONSUMED, OPEN
+from server_bridge.store.keeper import AHEAD_AT_MOST, StoreKeeper
 from server_bridge.store.numbers import NUMBERS_FILE, HighestNumbers
 from server_bridge.store.recovery import Restored
 from server_bridge.store.setback import LEAP, WENT_BACK, advance, raise_above, settle
@@ -120,6 +121,23 @@ def test_with_the_file_of_numbers_lost_too_they_leap(bridge: Bridge, damage: byt
         "restored",
         "it was damaged; it is now store.db.damaged-1; restored from copy.db, a copy of 2 min ago",
     )
+
+
+def test_a_folder_that_was_put_back_whole_goes_on_far_above_once_in_a_start(tmp_path: Path) -> None:
+    keeper = StoreKeeper(None, tmp_path, {"cohort": 3})
+    for _ in range(2):
+        keeper.folder_is_old("a gateway trusts a newer release")
+    assert [keeper.store.counters.next(name) for name in ("adaptation", "cohort")] == [LEAP + 1, LEAP + 4]
+    assert [one.reason for one in keeper.store.decisions.recent()] == ["numbers-raised"]
+    keeper.store.close()
+
+
+def test_a_gateways_cohort_is_not_founded_again_and_an_incredible_one_burns_nothing(tmp_path: Path) -> None:
+    keeper = StoreKeeper(None, tmp_path, {"cohort": 3})
+    for number in (9, 2, 10 + AHEAD_AT_MOST):
+        keeper.observe("cohort", number)
+    assert keeper.store.counters.next("cohort") == 10
+    keeper.store.close()
 
 
 def test_a_store_that_a_person_put_back_is_noticed_and_told_once(bridge: Bridge) -> None:
