@@ -182,7 +182,7 @@ def is_doubtful(explanation: Explanation | None) -> bool:
     if explanation is None or explanation.other is None:
         return True
     other = explanation.other
-    return other.similarity + 2 * other.standard_error >= explanation.threshold
+    return not other.similarity + 2 * other.standard_error < explanation.threshold  # doubtful with NaN, too
 
 
 def small_cohorts(rule: ReturnRule, sizes: Mapping[CohortId, int], doubtful: Set[CohortId]) -> list[CohortId]:

@@ -1,7 +1,10 @@
 """The cohorts that split off in one adaptation, watched in case a split was noise."""
 
+import math
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
+
+import numpy as np
 
 from server_bridge.cohorts.cohorter import ClientId, CohortAssignment
 from server_bridge.cohorts.explanation import Explanation
@@ -118,7 +121,19 @@ class SplitWatch:
 def split_facts(assignment: CohortAssignment, client: ClientId) -> dict[str, Any]:
     """What spoke for a client's new cohort, as JSON values: its explanation, else the statistic alone."""
     if client in assignment.explanations:
-        return assignment.explanations[client].to_json()
+        return plain(assignment.explanations[client].to_json())
     if client in assignment.ks_statistics:
-        return {"rule": "signed-ks", "ks_statistic": assignment.ks_statistics[client]}
-    return {"rule": "cohorter", "similarity": assignment.similarities.get(client)}
+        return plain({"rule": "signed-ks", "ks_statistic": assignment.ks_statistics[client]})
+    return plain({"rule": "cohorter", "similarity": assignment.similarities.get(client)})
+
+
+def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts of any cohorter as JSON can hold them: numbers of numpy as Python's, what is not finite as null."""
+
+    def value(content: Any) -> Any:
+        if isinstance(content, Mapping):
+            return plain(content)
+        number = content.item() if isinstance(content, np.generic) else content
+        return None if isinstance(number, float) and not math.isfinite(number) else number
+
+    return {str(key): value(content) for key, content in facts.items()}

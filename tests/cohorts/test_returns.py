@@ -94,5 +94,7 @@ def test_only_small_cohorts_whose_split_was_in_doubt_are_looked_at() -> None:
 def test_a_split_is_in_doubt_within_two_standard_errors(similarity: float, doubtful: bool) -> None:
     other = Neighbour(2, similarity, 0.1)
     assert is_doubtful(Explanation(1, None, other, 1.0, 0.0, 0.6, "rule", "words")) is doubtful
+    unknown = Neighbour(2, 0.0, float("nan"))
+    assert is_doubtful(Explanation(1, None, unknown, 1.0, 0.0, 0.6, "rule", "words"))
     assert is_doubtful(Explanation(1, None, None, 1.0, 0.0, 0.6, "alone", "words"))
     assert is_doubtful(None)

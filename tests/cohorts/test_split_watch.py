@@ -1,0 +1,71 @@
+import json
+import math
+
+import numpy as np
+
+from server_bridge.cohorts.cohorter import CohortAssignment
+from server_bridge.cohorts.explanation import Explanation, Neighbour
+from server_bridge.cohorts.membership import ROOT, CohortRegistry
+from server_bridge.cohorts.returns import ReturnRule
+from server_bridge.cohorts.selectors import AllParams
+from server_bridge.cohorts.split_watch import SplitWatch, split_facts
+
+
+def test_facts_of_any_cohorter_are_json() -> None:
+    other = Neighbour(2, np.float32(0.25), math.inf)  # type: ignore[arg-type]  # what a cohorter may put in
+    explained = Explanation(1, None, other, 1.0, math.nan, np.float64(0.5), "alone", "words")
+    facts = split_facts(CohortAssignment(explanations={1: explained}, similarities={2: 0.75}), 1)
+    assert json.loads(json.dumps(facts, allow_nan=False)) == facts
+    assert (facts["standard_error"], facts["other"]["standard_error"]) == (None, None)
+    assert (facts["other"]["similarity"], facts["threshold"], facts["own"]) == (0.25, 0.5, None)
+    assert split_facts(CohortAssignment(similarities={2: 0.75}), 2) == {"rule": "cohorter", "similarity": 0.75}
+    assert split_facts(CohortAssignment(ks_statistics={3: -0.5}), 3) == {"rule": "signed-ks", "ks_statistic": -0.5}
+
+
+def _registry(**models: float) -> CohortRegistry:
+    """Root 10 and one cohort a name, each with a client of its own, along the same direction."""
+    registry = CohortRegistry()
+    registry.ensure_root([10])
+    registry.set_params(ROOT, {"w": np.zeros(2)})
+    for client, (name, length) in enumerate(models.items(), start=1):
+        registry.set_params(name, {"w": np.array([length, 1.0])})
+        registry.place(client, name)
+    return registry
+
+
+def _watch(sure: frozenset[str] = frozenset()) -> SplitWatch:
+    watch = SplitWatch(ReturnRule(rounds=1), AllParams())
+    far = Explanation(1, None, Neighbour(2, 0.1, 0.01), 1.0, 0.0, 0.9, "rule", "words")
+    for name in ("c1", "c2"):
+        watch.split(name, {"w": np.zeros(2)}, {ROOT: {"w": np.zeros(2)}}, [far if name in sure else None])
+    return watch
+
+
+def test_the_older_of_two_that_agree_is_kept() -> None:
+    registry = _registry(c1=5.0, c2=6.0)
+    ((kept, gone, why),) = _watch().look(registry, {"c1", "c2"}, set())
+    assert (kept, gone) == ("c1", "c2")
+    assert why.similarity > 0.99
+
+
+def test_who_was_parted_for_sure_did_not_reply_or_has_just_begun_is_not_looked_at() -> None:
+    registry = _registry(c1=5.0, c2=6.0)
+    assert _watch(frozenset({"c1", "c2"})).look(registry, {"c1", "c2"}, set()) == []
+    assert _watch().look(registry, {ROOT}, set()) == []
+    assert _watch().look(registry, {"c1", "c2"}, {"c1", "c2"}) == []
+
+
+def test_cohorts_that_began_alike_are_kept_once_and_come_back() -> None:
+    base = {"w": np.zeros(2)}
+    watch = SplitWatch(ReturnRule(), AllParams())
+    for name in ("c1", "c2"):
+        watch.split(name, base, {ROOT: base}, [None])
+    document, models = watch.export()
+    assert len(models) == 1
+    restored = SplitWatch(ReturnRule(), AllParams())
+    restored.restore(json.loads(json.dumps(document)), models)
+    assert restored.export() == (document, models)
+    watch.forget([ROOT, "c2"])
+    assert [name for name, _ in watch.export()[0]["origins"]] == [ROOT, "c2"]
+    watch.clear()
+    assert watch.export() == ({"origins": [], "doubtful": [], "streaks": []}, {})
