@@ -28,7 +28,7 @@ class AutoKMeans(Clusterer):
         fixed_k: pins k.
         max_k: the most groups tried.
         min_silhouette: below it everything is one group.
-        random_state: seed of the starts.
+        random_state: seed of the starts; the same as in the reference package.
 
     Raises:
         ValueError: ``fixed_k`` below 1 or ``max_k`` below 2.
@@ -68,7 +68,7 @@ class AutoKMeans(Clusterer):
         return best[1]
 
     def _split(self, points: NDArray[np.float64], k: int) -> Labels:
-        return kmeans(points, k, np.random.default_rng(self.random_state))
+        return kmeans(points, k, self.random_state)
 
 
 class OneCohortPerClient(Clusterer):

@@ -2,29 +2,37 @@
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 
 MAX_STEPS = 300
+TOLERANCE = 1e-4  # centres that move by less than this share of the mean variance stand still
 Points = NDArray[np.float64]
 Labels = NDArray[np.intp]
 
 
-def kmeans(points: Points, k: int, rng: np.random.Generator, *, starts: int = 10) -> Labels:
-    """The best of several runs of Lloyd's algorithm from k-means++ starts.
+def kmeans(points: Points, k: int, seed: int, *, starts: int = 10) -> Labels:
+    """The best of several runs of Lloyd's algorithm from greedy k-means++ starts.
+
+    Starts are drawn as scikit-learn's KMeans draws them, by which the reference package clusters:
+    where several partitions are locally best, a seed means the same one.
 
     Args:
         points: (n, r) finite, n >= 1.
         k: clusters wanted, 1 <= k <= n; fewer where fewer points are distinct.
-        rng: source of the starts.
+        seed: of the starts, 0 to 2^32 - 1.
         starts: runs; the least inertia wins.
 
     Returns:
         (n,) labels from 0, numbered by first appearance, none empty.
 
+    Source: Lloyd 1982; Arthur and Vassilvitskii 2007, section 5, for the greedy starts.
     Cost: O(starts * steps * n k r).
     """
     k = min(k, np.unique(points, axis=0).shape[0])
-    runs = [_lloyd(points, _plus_plus(points, k, rng)) for _ in range(starts)]
-    best = min(runs, key=lambda labels: _inertia(points, labels))
+    centred = points - points.mean(axis=0)
+    draws = np.random.RandomState(seed)
+    runs = [_lloyd(centred, _plus_plus(centred, k, draws)) for _ in range(starts)]
+    best = min(runs, key=lambda labels: _inertia(centred, labels))
     return by_first_appearance(best)
 
 
@@ -41,7 +49,7 @@ def silhouette(points: Points, labels: Labels) -> float:
     Source: Rousseeuw 1987.
     Cost: O(n^2 r).
     """
-    distances = np.linalg.norm(points[:, None, :] - points[None, :, :], axis=2)
+    distances = cdist(points, points)
     clusters = np.unique(labels)
     member = labels[None, :] == clusters[:, None]
     sizes = member.sum(axis=1)
@@ -66,31 +74,39 @@ def by_first_appearance(labels: Labels) -> Labels:
 
 
 def _squared_distances(points: Points, centres: Points) -> Points:
-    difference = points[:, None, :] - centres[None, :, :]
-    return np.asarray((difference**2).sum(axis=2), np.float64)
+    return np.asarray(cdist(points, centres, "sqeuclidean"), np.float64)
 
 
 def _nearest(points: Points, centres: Points) -> Labels:
     return np.asarray(_squared_distances(points, centres).argmin(axis=1), np.intp)
 
 
-def _plus_plus(points: Points, k: int, rng: np.random.Generator) -> Points:
-    chosen = [int(rng.integers(points.shape[0]))]
+def _plus_plus(points: Points, k: int, draws: np.random.RandomState) -> Points:
+    """Centres one by one: of a few points drawn by their squared distance, the one that leaves least."""
+    rows, trials = points.shape[0], 2 + int(np.log(k))
+    chosen = [int(draws.choice(rows, p=np.full(rows, 1 / rows)))]
+    nearest = _squared_distances(points, points[chosen])[:, 0]
     while len(chosen) < k:
-        nearest = _squared_distances(points, points[chosen]).min(axis=1)
         if not nearest.sum() > 0:  # what is left differs by less than a square can hold
             break
-        chosen.append(int(rng.choice(points.shape[0], p=nearest / nearest.sum())))
+        drawn = np.searchsorted(np.cumsum(nearest), draws.uniform(size=trials) * nearest.sum())
+        tried = np.minimum(drawn, rows - 1)
+        left = np.minimum(nearest[:, None], _squared_distances(points, points[tried]))
+        best = int(left.sum(axis=0).argmin())
+        chosen.append(int(tried[best]))
+        nearest = left[:, best]
     return points[chosen]
 
 
 def _lloyd(points: Points, centres: Points) -> Labels:
+    still = TOLERANCE * float(points.var(axis=0).mean())
     labels = _nearest(points, centres)
     for _ in range(MAX_STEPS):
-        centres = np.stack([_centre(points, labels, cluster, centres) for cluster in range(len(centres))])
+        moved = np.stack([_centre(points, labels, cluster, centres) for cluster in range(len(centres))])
+        shift, centres = float(((moved - centres) ** 2).sum()), moved
         renewed = _nearest(points, centres)
-        if np.array_equal(renewed, labels):
-            break
+        if shift <= still or np.array_equal(renewed, labels):
+            return renewed
         labels = renewed
     return labels
 
