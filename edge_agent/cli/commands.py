@@ -13,6 +13,7 @@ import typer
 import edge_agent
 from edge_agent.config import AgentSettings, load_settings
 from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
+from edge_agent.link.interrupt import quiet_while_loading
 from edge_agent.link.log_lines import configure_logs
 
 
@@ -41,9 +42,10 @@ SettingsOption = Annotated[Path, typer.Option("--config", "-c", help="The settin
 def run(config: SettingsOption = Path("agent.toml")) -> None:
     """Serve, monitor, fine-tune and update until SIGTERM."""
     signal.signal(signal.SIGTERM, _leave)  # until the agent has its own: nothing has begun yet
-    from edge_agent.runtime.agent import Agent
-    from edge_agent.runtime.provisioned import WronglyProvisioned, is_root_usable
-    from edge_agent.runtime.serving_alone import has_served, is_usable, serve_alone
+    with quiet_while_loading():
+        from edge_agent.runtime.agent import Agent
+        from edge_agent.runtime.provisioned import WronglyProvisioned, is_root_usable
+        from edge_agent.runtime.serving_alone import has_served, is_usable, serve_alone
 
     settings = _settings(config)
     configure_logs(settings.log.level)
@@ -66,7 +68,8 @@ def check(
     source_wait_s: Annotated[float, typer.Option(min=0.5, help="How long the source may be silent.")] = 10.0,
 ) -> None:
     """Look at settings, bundle, disk, clock, certificates, broker and source; each finding comes with its remedy."""
-    from edge_agent.cli.check import findings
+    with quiet_while_loading():
+        from edge_agent.cli.check import findings
 
     configure_logs("error")
     problems = 0

@@ -6,20 +6,12 @@ Exit codes:
     2  wrong use or a wrong setting: a person must act, restarting does not help
     4  storage: the disk or the database cannot be used
     5  a part of the bridge died; start it again (systemd does)
+  130  interrupted
 """
 
-import importlib
-import sys
-from collections.abc import Callable
 from enum import IntEnum
 
-import click
-import typer
-from typer.core import TyperGroup
-
-from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
-from server_bridge.cli.fleet import app as fleet_app
-from server_bridge.errors import BridgeFailure
+from edge_agent.link.interrupt import quiet_while_loading
 
 
 class Exit(IntEnum):
@@ -32,64 +24,9 @@ class Exit(IntEnum):
     PART_DIED = 5
 
 
-class LazyGroup(TyperGroup):
-    """Commands whose modules are heavy are imported when they are used, or helped with."""
-
-    lazy = {
-        "bundle": ("server_bridge.cli.bundle", "app"),
-        "pki": ("server_bridge.cli.pki", "app"),
-        "cohorts": ("server_bridge.cli.cohorts", "app"),
-        "demo": ("server_bridge.cli.demo", "demo"),
-    }
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands that are here, then the lazy ones."""
-        return [*super().list_commands(ctx), *self.lazy]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by its name."""
-        if cmd_name not in self.lazy:
-            return super().get_command(ctx, cmd_name)
-        module, name = self.lazy[cmd_name]
-        found = getattr(importlib.import_module(module), name)
-        command = typer.main.get_group(found) if isinstance(found, typer.Typer) else _command(found)
-        command.name = cmd_name
-        return command
-
-
-def _command(function: Callable[..., None]) -> click.Command:
-    single = typer.Typer(add_completion=False)
-    single.command()(function)
-    return typer.main.get_command(single)
-
-
-app = typer.Typer(
-    name="server-bridge",
-    cls=LazyGroup,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    help="An MQTT fleet of gateways as a Flower Grid: drift flags, cohorts, signed releases.",
-)
-app.add_typer(fleet_app)
-
-
 def main() -> None:
-    """Run the command line; errors that a person can mend are one line, not a traceback."""
-    try:
-        app()
-    except (ConfigError, DataError) as error:
-        _complain(error, Exit.CONFIG)
-    except StorageError as error:
-        _complain(error, Exit.STORAGE)
-    except BridgeFailure as error:
-        _complain(error, Exit.PART_DIED)
-    except EdgeError as error:
-        _complain(error, Exit.UNEXPECTED)
+    """The program's entry point."""
+    with quiet_while_loading():
+        from server_bridge.cli.commands import main as command_line
 
-
-def _complain(error: EdgeError, status: Exit) -> None:
-    typer.echo(f"server-bridge: {error.problem}", err=True)
-    if error.hint:
-        typer.echo(f"  {error.hint}", err=True)
-    sys.exit(status)
+    command_line()

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from edge_agent.errors import ConfigError
+from edge_agent.link.interrupt import quiet_while_loading
 from edge_agent.link.log_lines import configure_logs
 from server_bridge.config import BridgeSettings, load_settings
 from server_bridge.host_name import is_host_name
@@ -96,7 +97,8 @@ def readmit(
 @app.command()
 def run(config: ConfigOption = Path("bridge.toml")) -> None:
     """Ingest, decide, adapt and release until SIGTERM."""
-    from server_bridge.runtime import BridgeRuntime
+    with quiet_while_loading():
+        from server_bridge.runtime import BridgeRuntime
 
     settings = load_settings(config)
     configure_logs(settings.bridge.log_level)

@@ -118,7 +118,9 @@ class BrokerProcess(ABC):
     def _spawn(self) -> None:
         command = self._command()
         with (self.directory / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+            self._process = subprocess.Popen(  # in a group of its own: ^C is for who started it
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0
+            )
 
     def _wait_until_ready(self) -> bool:
         until_s = time.monotonic() + START_TIMEOUT_S

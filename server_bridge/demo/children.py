@@ -73,7 +73,14 @@ class Children:
         command = [*dies_with_us(), find_program(program), *arguments]
         path = self.logs / f"{name}.log"
         with path.open("ab") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                process_group=0,  # ^C is for the demo, which ends them then: one that went first would seem a fault
+            )
         child = Child(name, process, path)
         self.members[name] = child
         return child

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from edge_agent.errors import ConfigError
-from server_bridge.cli import app
+from server_bridge.cli.commands import app
 from tests.rounds.bench import Bench
 from tests.rounds.test_controller import bench, flag_four
 

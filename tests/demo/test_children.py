@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -6,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge_agent.errors import ConfigError, TransientError
-from server_bridge.demo.children import Children, find_program
+from server_bridge.demo.children import Children, dies_with_us, find_program
 
 SLEEP = ["-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
@@ -66,6 +67,28 @@ def test_the_peak_of_memory_is_read(tmp_path: Path) -> None:
         wait_until_up(child.log)
         children.check()
         assert child.peak_rss_bytes() > 1_000_000
+
+
+def test_an_interrupt_from_the_terminal_does_not_reach_them(tmp_path: Path) -> None:
+    with Children(tmp_path) as children:
+        child = children.start("sleeper", PYTHON, SLEEP)
+        assert os.getpgid(child.process.pid) == child.process.pid != os.getpgid(0)
+
+
+@pytest.mark.skipif(not dies_with_us(), reason="setpriv of util-linux is not here")
+def test_they_end_with_the_process_that_started_them_however_it_ends(tmp_path: Path) -> None:
+    starter = (
+        "import os, signal, sys; from pathlib import Path; from server_bridge.demo.children import Children\n"
+        f"child = Children(Path({str(tmp_path)!r})).start('sleeper', {PYTHON!r}, {SLEEP!r})\n"
+        "print(child.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    (tmp_path / "sleeper.log").touch()
+    ended = subprocess.run([sys.executable, "-c", starter], capture_output=True, text=True, timeout=60, check=False)
+    pid = int(ended.stdout)
+    until_s = time.monotonic() + 10
+    while is_running(pid):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
 
 
 def test_a_command_that_is_not_installed_is_named() -> None:

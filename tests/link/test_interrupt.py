@@ -1,0 +1,56 @@
+"""^C while a program loads: quiet, status 130, of both programs."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edge_agent.link.interrupt import INTERRUPTED, quiet_while_loading
+
+# Stands before the real package on the path: it says that loading has begun, and takes its time.
+_SLOW = "import pathlib, time\npathlib.Path({marker!r}).touch()\ntime.sleep(60)\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "slow"),
+    [
+        ("edge_agent.cli", ["version"], "typer"),
+        ("edge_agent.cli", ["run"], "paho"),
+        ("server_bridge.cli", ["fleet"], "typer"),
+        ("server_bridge.cli", ["demo"], "jinja2"),
+    ],
+)
+def test_an_interrupt_amid_the_imports_is_quiet(tmp_path: Path, program: str, arguments: list[str], slow: str) -> None:
+    marker = tmp_path / "loading"
+    (tmp_path / f"{slow}.py").write_text(_SLOW.format(marker=str(marker)))
+    command = [sys.executable, "-c", f"from {program} import main; main()", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment) as process:
+        until_s = time.monotonic() + 30
+        while not marker.exists():
+            assert process.poll() is None
+            assert time.monotonic() < until_s
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (INTERRUPTED, b"")
+
+
+def test_afterwards_an_interrupt_is_what_it_was() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with quiet_while_loading():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_one_that_is_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with quiet_while_loading():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
