@@ -9,7 +9,7 @@ from edge_agent.errors import StorageError
 from server_bridge.errors import StoreDamaged, StoreRemoved
 from server_bridge.store.copies import StoreCopies
 
-LOOK_S = 0.5
+LOOK_S = 2.0
 SETTLE_S = 2.0
 """A release is followed by the record of its adaptation's end."""
 START_PAUSE_S = 60.0
