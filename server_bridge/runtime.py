@@ -4,6 +4,7 @@ broker ── station (session, ingest, commands, uploads) ── store ── c
    └───── publisher (releases, blobs) ── signer process
 """
 
+import difflib
 import fcntl
 import os
 import signal
@@ -17,6 +18,7 @@ import structlog
 from edge_agent.errors import ConfigError, StorageError
 from edge_agent.link.durable import make_directory, read_file, storage_errors
 from edge_agent.link.service import ServiceNotifier, Watchdog
+from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.messages import State
 from edge_agent.wire.topics import FleetTopics
 from server_bridge.config import BridgeSettings
@@ -76,10 +78,11 @@ class BridgeRuntime:
         self._alarms_lock = threading.Lock()
         self._book = FileReleaseBook(data_dir / RELEASES_FOLDER)
         latest = _latest(self._book, settings)
+        bundles = BundleFolder(data_dir / BUNDLES_FOLDER)
+        _refuse_unknown_graph(settings, bundles.manifest(latest.fleet.default_bundle))
         self._keeper = StoreKeeper(settings.bridge.store, data_dir, {"cohort": highest_cohort(latest)})
         self.store = self._keeper.store
         self.store.blobs.sweep()
-        bundles = BundleFolder(data_dir / BUNDLES_FOLDER)
         self._signer = SignerClient(data_dir / KEYS_FOLDER, data_dir / BUNDLES_FOLDER)
         self.publisher = self._make_publisher(settings, data_dir)
         topics = FleetTopics(settings.bridge.fleet)
@@ -240,6 +243,19 @@ def _latest(book: FileReleaseBook, settings: BridgeSettings) -> ReleaseRecord:
             "correct the name, or give the right data_dir",
         )
     return latest[0]
+
+
+def _refuse_unknown_graph(settings: BridgeSettings, manifest: Manifest) -> None:
+    """Else every gateway would refuse every round."""
+    wanted, names = settings.round.training_graph, [graph.name for graph in manifest.training]
+    if wanted in names:
+        return
+    problem = f"[round] training_graph = {wanted!r}, which the bundle {manifest.name!r} does not have"
+    if not names:
+        raise ConfigError(f"{problem}: it cannot be trained", "build it with `server-bridge bundle build --trainable`")
+    near = difflib.get_close_matches(wanted, names, n=1)
+    meant = f"; did you mean {near[0]!r}?" if near else ""
+    raise ConfigError(problem, f"it has {', '.join(repr(name) for name in names)}{meant}")
 
 
 def lock_folder(directory: Path) -> int:

@@ -240,6 +240,16 @@ def test_two_bridges_do_not_run_in_one_folder(plant: Plant) -> None:
     assert b"another bridge runs" in second.stderr
 
 
+def test_a_training_graph_that_the_bundle_lacks_is_named_with_those_it_has(plant: Plant) -> None:
+    plant.config.write_text(plant.config.read_text().replace('training_graph = "sgd"', 'training_graph = "sdg"'))
+    command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(plant.config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 2
+    assert "[round] training_graph = 'sdg'" in ended.stderr
+    assert "it has 'sgd'; did you mean 'sgd'?" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
 def test_the_bridge_starts_without_a_broker_and_still_stops_in_time(plant: Plant, mosquitto: Mosquitto) -> None:
     mosquitto.stop()
     plant.start_bridge()

@@ -131,7 +131,10 @@ def _release(directory: Path) -> Target:
 
 def _settings(directory: Path) -> Target:
     path = directory / "fleet" / "bridge.toml"
-    given = path.read_bytes() + b'\n[trigger]\nmin_flags = 2\nsettle_s = 1.5\n[round]\nrounds = 3\ncoding = "int8"\n'
+    given = (
+        path.read_bytes()
+        + b'\n[trigger]\nmin_flags = 2\nsettle_s = 1.5\n[round]\nrounds = 3\ntraining_graph = "sgd"\ncoding = "int8"\n'
+    )
     fuzzed = directory / "fuzzed-bridge.toml"
 
     def feed(data: bytes) -> None:
