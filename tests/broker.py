@@ -32,6 +32,8 @@ def missing_part(marker: str) -> str | None:
         why = None if find_mosquitto() is not None else "mosquitto is not installed"
     elif marker == "systemd":
         return None if _systemd_analyzes() else "systemd-analyze 252 or later, with libseccomp, is not installed"
+    elif marker == "reference":
+        why = None if find_spec("clma") is not None else "fed-clma is not installed"
     else:
         why = None if find_spec("torch") is not None else "torch is not installed"
     if why is not None and os.environ.get("CI"):

@@ -18,7 +18,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "mosquitto" in getattr(item, "fixturenames", ()):
             item.add_marker("mosquitto")
-    for name in ("mosquitto", "oracle", "systemd"):
+    for name in ("mosquitto", "oracle", "reference", "systemd"):
         needing = [item for item in items if item.get_closest_marker(name)]
         why = missing_part(name) if needing else None
         if why is not None:
