@@ -163,6 +163,16 @@ class Connection:
             sock.close()
         self._end("closed")
 
+    def broker_is_gone(self) -> bool:
+        """Whether nothing listens there now: then it was no other client that ended this connection."""
+        try:
+            with socket.create_connection((self._settings.host, self._settings.port), CONNECT_TIMEOUT_S):
+                return False
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+
     def _make_client(self, will: Will | None) -> Client:
         client = Client(
             CallbackAPIVersion.VERSION2,

@@ -29,6 +29,7 @@ TAKEN_OVER = Backoff(first_s=60.0, cap_s=900.0)
 
 # mosquitto 2.0.11 evicts without a reason code (measured): so many accepted connections in a row,
 # none refused between them, each cut off within this time, mean that another client uses our id.
+# A broker that died cuts off too and may be back before we try again, but at the cut nothing listens there.
 # A reset tells neither way: bad links make resets, and mosquitto now and then while it evicts.
 EVICTIONS_TELL = 4
 EVICTED_WITHIN_S = 30.0
@@ -207,7 +208,8 @@ class NetworkLoop:
 
     def _next_wait_s(self, link: Connection, lasted_s: float) -> float:
         if not (link.reset and lasted_s < EVICTED_WITHIN_S):
-            self._evictions = self._evictions + 1 if link.cut_off and lasted_s < EVICTED_WITHIN_S else 0
+            evicted = link.cut_off and lasted_s < EVICTED_WITHIN_S and not link.broker_is_gone()
+            self._evictions = self._evictions + 1 if evicted else 0
         if link.taken_over or self._evictions >= EVICTIONS_TELL:
             self._takeovers += 1
             return TAKEN_OVER.first_s + TAKEN_OVER.delay_s(self._takeovers, self._rng)

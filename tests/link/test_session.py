@@ -484,7 +484,8 @@ class Rubbish:
             except OSError:
                 return
             with peer:
-                peer.recv(4096)
+                if not peer.recv(4096):
+                    continue  # only looked whether somebody is there
                 if self._accept_first:
                     peer.sendall(bytes([0x20, 3, 0, 0, 0]))
                     peer.sendall(self._then)

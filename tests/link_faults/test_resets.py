@@ -1,6 +1,8 @@
-"""A link that resets its connections is a bad link, not a second client with our id."""
+"""Links that reset their connections, and brokers that are killed, are no second client with our id."""
 
 import queue
+import random
+from dataclasses import dataclass
 
 from edge_agent.link.events import Connected, Disconnected, SessionEvent
 from edge_agent.link.network import EVICTIONS_TELL
@@ -8,6 +10,16 @@ from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import Backoff, BrokerSettings
 from tests.broker import Mosquitto
 from tests.link_faults.proxy import LinkFault, LinkProxy
+
+WAIT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyWait(Backoff):
+    """Longer than a killed broker is away: no attempt is refused."""
+
+    def delay_s(self, failures: int, rng: random.Random) -> float:
+        return WAIT_S
 
 
 def test_resets_in_a_row_are_not_taken_for_a_double(mosquitto: Mosquitto) -> None:
@@ -31,3 +43,27 @@ def test_resets_in_a_row_are_not_taken_for_a_double(mosquitto: Mosquitto) -> Non
                 assert not lost.taken_over
         finally:
             session.stop(1.0)
+
+
+def test_a_broker_killed_again_and_again_is_not_taken_for_a_double(mosquitto: Mosquitto) -> None:
+    inbox: queue.Queue[SessionEvent] = queue.Queue(100)
+    session = MqttSession(
+        BrokerSettings("127.0.0.1", mosquitto.port),
+        "gw1",
+        clean_start=True,
+        session_expiry_s=0,
+        inbox=inbox,
+        backoff=SteadyWait(),
+    )
+    session.start()
+    try:
+        for _ in range(EVICTIONS_TELL + 1):
+            while not isinstance(inbox.get(timeout=10.0), Connected):
+                continue
+            mosquitto.kill()
+            lost = inbox.get(timeout=10.0)
+            assert isinstance(lost, Disconnected)
+            assert not lost.taken_over
+            mosquitto.start()
+    finally:
+        session.stop(1.0)
