@@ -1,7 +1,6 @@
 """The link's inbox: each event goes to the part that owns it."""
 
 import queue
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import structlog
 from edge_agent.errors import StorageError
 from edge_agent.link.events import Connected, Disconnected, Published, Received, SessionEvent
 from edge_agent.link.service import Pulse
+from edge_agent.runtime.part import ThreadPart
 from edge_agent.wire.codec import decode
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import ACK_CAP_BYTES, BRIDGE_CAP_BYTES, Ack, BridgePresence
@@ -33,7 +33,7 @@ class Receivers:
     bridge: Callable[[BridgePresence], None]
 
 
-class Inbox:
+class Inbox(ThreadPart):
     """One thread that reads the session's events and passes them on.
 
     Malformed ones are counted and dropped, and so is what the disk refuses: its sender has no
@@ -41,42 +41,22 @@ class Inbox:
     """
 
     def __init__(self, fleet: str, events: "queue.Queue[SessionEvent]", receivers: Receivers) -> None:
+        super().__init__("inbox")
         self._fleet = fleet
         self._events = events
         self._receivers = receivers
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="inbox", daemon=True)
         self.pulse = Pulse()
-        self.failure: BaseException | None = None
         self.malformed: dict[str, int] = {}
         self.not_stored = 0
 
-    def start(self) -> None:
-        """Begin to read."""
-        self._thread.start()
-
-    def stop(self, timeout_s: float) -> None:
-        """Stop after the event under way."""
-        self._stopping.set()
-        self._thread.join(timeout_s)
-
-    @property
-    def alive(self) -> bool:
-        """Whether events are read."""
-        return self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self.pulse.beat()
-                try:
-                    event = self._events.get(timeout=GET_TIMEOUT_S)
-                except queue.Empty:
-                    continue
-                self._pass_on(event)
-        except Exception as error:
-            self.failure = error
-            _log.exception("inbox_failed")
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self.pulse.beat()
+            try:
+                event = self._events.get(timeout=GET_TIMEOUT_S)
+            except queue.Empty:
+                continue
+            self._pass_on(event)
 
     def _pass_on(self, event: SessionEvent) -> None:
         if isinstance(event, Received):

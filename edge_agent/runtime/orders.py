@@ -11,6 +11,7 @@ import structlog
 
 from edge_agent.errors import StorageError, TransientError
 from edge_agent.link.database import Database
+from edge_agent.runtime.part import ThreadPart
 from edge_agent.wire.codec import decode, encode
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import (
@@ -27,6 +28,7 @@ from edge_agent.wire.messages.reply import REPLY_CAP_BYTES, ReplyResult
 
 KEPT_COMMANDS = 200
 QUEUE_COMMANDS = 64
+GET_TIMEOUT_S = 0.2
 _log = structlog.get_logger(__name__)
 
 TABLES = (
@@ -85,7 +87,7 @@ class Worker(Protocol):
         ...
 
 
-class Orders:
+class Orders(ThreadPart):
     """Checks each command, remembers it and its result, and answers.
 
     A repeated command id re-sends the stored result; one that a crash interrupted is begun
@@ -113,6 +115,7 @@ class Orders:
         configure: Callable[[Configure], None],
         identify: Callable[[], None],
     ) -> None:
+        super().__init__("orders")
         database.define("orders", TABLES)
         self._database = database
         self._session = session
@@ -130,24 +133,7 @@ class Orders:
         self._newest: str | None = None
         self._open: set[str] = set()
         self._lock = threading.Lock()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="orders", daemon=True)
-        self.failure: BaseException | None = None
         self.refused: dict[str, int] = {}
-
-    def start(self) -> None:
-        """Begin to carry out commands."""
-        self._thread.start()
-
-    def stop(self, timeout_s: float) -> None:
-        """End the order under way; it is carried out anew after the next start."""
-        self._stopping.set()
-        self._thread.join(timeout_s)
-
-    @property
-    def alive(self) -> bool:
-        """Whether commands are carried out."""
-        return self._thread.is_alive()
 
     @property
     def busy(self) -> bool:
@@ -217,17 +203,14 @@ class Orders:
             self._open.add(pending.command.command_id)
         return True
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                try:
-                    pending = self._queue.get(timeout=0.2)
-                except queue.Empty:
-                    continue
-                self._carry_out(pending)
-        except Exception as error:
-            self.failure = error
-            _log.exception("orders_failed")
+    def _work(self) -> None:
+        """An order under way at the stop is carried out anew after the next start."""
+        while not self._stopping.is_set():
+            try:
+                pending = self._queue.get(timeout=GET_TIMEOUT_S)
+            except queue.Empty:
+                continue
+            self._carry_out(pending)
 
     def _carry_out(self, pending: Pending) -> None:
         command = pending.command
@@ -246,7 +229,7 @@ class Orders:
         """The reply to an order; none if the agent stops."""
         command = pending.command
         try:
-            return Reply(**self._base(command), status="ok", result=self._work(pending))
+            return Reply(**self._base(command), status="ok", result=self._result(pending))
         except (OrderFailed, StorageError) as error:
             if self._stopping.is_set():
                 return None
@@ -265,7 +248,7 @@ class Orders:
             _log.error("reply_not_stored", command=command.command_id, problem=str(error))
             self._send(reply)
 
-    def _work(self, pending: Pending) -> ReplyResult:
+    def _result(self, pending: Pending) -> ReplyResult:
         command, action = pending.command, pending.command.action
 
         def ended() -> bool:

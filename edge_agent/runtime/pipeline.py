@@ -1,13 +1,13 @@
 """The hot path's thread: source, prediction, sink, and on to the recorder."""
 
 import queue
-import threading
 from dataclasses import dataclass
 
 import structlog
 
 from edge_agent.errors import DataError
 from edge_agent.link.service import Pulse
+from edge_agent.runtime.part import ThreadPart
 from edge_agent.samples.record import Label, SampleBatch
 from edge_agent.serving.server import ModelServer, Served
 from edge_agent.sinks.sink import Sink
@@ -27,7 +27,7 @@ class Recordable:
     labels: list[Label]
 
 
-class Pipeline:
+class Pipeline(ThreadPart):
     """Reads the source and predicts; disk and network are other threads' work.
 
     The queue to the recorder is bounded. When it is full the predictions are still made and
@@ -36,49 +36,38 @@ class Pipeline:
     """
 
     def __init__(self, source: Source, server: ModelServer, sink: Sink) -> None:
+        super().__init__("pipeline")
         self._source = source
         self._server = server
         self._sink = sink
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
         self.recordables: queue.Queue[Recordable] = queue.Queue(QUEUE_BATCHES)
         self.pulse = Pulse()
-        self.failure: BaseException | None = None
         self.finished = False
         self.served_samples = 0
         self.refused_samples = 0
         self.unrecorded_samples = 0
         self.unrecorded_labels = 0
 
-    def start(self) -> None:
-        """Begin to serve."""
-        self._thread.start()
-
     def stop(self, timeout_s: float) -> None:
         """Stop after the batch under way."""
-        self._stopping.set()
-        self._thread.join(timeout_s)
+        super().stop(timeout_s)
         self._source.close()
 
     @property
     def alive(self) -> bool:
         """Whether samples are being served, or the source has come to its end."""
-        return self.finished or self._thread.is_alive()
+        return self.finished or super().alive
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self.pulse.beat()
-                read = self._source.read(READ_TIMEOUT_S)
-                if read is None:
-                    self.finished = True
-                    self.pulse.rest()
-                    _log.info("source_finished", served=self.served_samples)
-                    return
-                self._take(read.samples, read.labels)
-        except Exception as error:
-            self.failure = error
-            _log.exception("pipeline_failed")
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self.pulse.beat()
+            read = self._source.read(READ_TIMEOUT_S)
+            if read is None:
+                self.finished = True
+                self.pulse.rest()
+                _log.info("source_finished", served=self.served_samples)
+                return
+            self._take(read.samples, read.labels)
 
     def _take(self, batch: SampleBatch | None, labels: list[Label]) -> None:
         served = None

@@ -1,7 +1,6 @@
 """The disk's side of serving: join labels, keep samples, judge drift, count holdout accuracy."""
 
 import queue
-import threading
 import time
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ from edge_agent.errors import DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.service import Pulse
+from edge_agent.runtime.part import ThreadPart
 from edge_agent.runtime.pipeline import Recordable
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.samples.holdout import HoldoutCounts
@@ -23,7 +23,7 @@ STORAGE_PAUSE_S = 1.0
 _log = structlog.get_logger(__name__)
 
 
-class Recorder:
+class Recorder(ThreadPart):
     """One thread that writes what the pipeline served.
 
     Labels joined, samples kept and holdout counts are one transaction of the sample database;
@@ -50,6 +50,7 @@ class Recorder:
         flagged: Callable[[], None],
         counts_interval_s: float,
     ) -> None:
+        super().__init__("recorder")
         self._recordables = recordables
         self._server = server
         self._samples_db = samples_db
@@ -60,41 +61,25 @@ class Recorder:
         self._flagged = flagged
         self._counts_interval_s = counts_interval_s
         self._counts_due_s = time.monotonic() + counts_interval_s
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
         self.pulse = Pulse()
-        self.failure: BaseException | None = None
         self.lost_batches = 0
 
     def start(self) -> None:
         """Take up the labelled stream where the monitor's last commit stood, then record."""
         self._store.resume_after(self._watch.cursor)
-        self._thread.start()
+        super().start()
 
-    def stop(self, timeout_s: float) -> None:
-        """Write what waits, report the last counts, and stop."""
-        self._stopping.set()
-        self._thread.join(timeout_s)
-
-    @property
-    def alive(self) -> bool:
-        """Whether samples are recorded."""
-        return self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            while not (self._stopping.is_set() and self._recordables.empty()):
-                self.pulse.beat()
-                try:
-                    item = self._recordables.get(timeout=GET_TIMEOUT_S)
-                except queue.Empty:
-                    item = None
-                self._guarded(item)
-            self._counts_due_s = 0.0
-            self._guarded(None)
-        except Exception as error:
-            self.failure = error
-            _log.exception("recorder_failed")
+    def _work(self) -> None:
+        """What waits at the stop is written, and the last counts are reported."""
+        while not (self._stopping.is_set() and self._recordables.empty()):
+            self.pulse.beat()
+            try:
+                item = self._recordables.get(timeout=GET_TIMEOUT_S)
+            except queue.Empty:
+                item = None
+            self._guarded(item)
+        self._counts_due_s = 0.0
+        self._guarded(None)
 
     def _guarded(self, item: Recordable | None) -> None:
         """A full or failing disk costs the batch, never the thread."""

@@ -11,6 +11,7 @@ import structlog
 from edge_agent.errors import StorageError, TransientError
 from edge_agent.link.durable import write_json
 from edge_agent.link.session import MqttSession
+from edge_agent.runtime.part import ThreadPart
 from edge_agent.wire.codec import encode
 from edge_agent.wire.messages import State
 
@@ -26,7 +27,7 @@ class Reading:
     counters: dict[str, int | float | str]
 
 
-class Reporter:
+class Reporter(ThreadPart):
     """One thread that publishes the state each interval and whenever something changed.
 
     Args:
@@ -37,6 +38,7 @@ class Reporter:
     def __init__(
         self, session: MqttSession, topic: str, status_file: Path, *, read: Callable[[], Reading], interval_s: float
     ) -> None:
+        super().__init__("reporter")
         self._session = session
         self._topic = topic
         self._status_file = status_file
@@ -44,24 +46,12 @@ class Reporter:
         self._interval_s = interval_s
         self._status_due_s = 0.0
         self._wanted = threading.Event()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
-        self.failure: BaseException | None = None
-
-    def start(self) -> None:
-        """Begin to report."""
-        self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
         """Report once more and stop."""
         self._stopping.set()
         self._wanted.set()
-        self._thread.join(timeout_s)
-
-    @property
-    def alive(self) -> bool:
-        """Whether the state is reported."""
-        return self._thread.is_alive()
+        super().stop(timeout_s)
 
     def soon(self) -> None:
         """Something changed: report now."""
@@ -72,17 +62,13 @@ class Reporter:
         self._interval_s = interval_s
         self._wanted.set()
 
-    def _run(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self._wanted.wait(self._interval_s)
-                self._wanted.clear()
-                self._report()
-            self._status_due_s = 0.0
+    def _work(self) -> None:
+        while not self._stopping.is_set():
+            self._wanted.wait(self._interval_s)
+            self._wanted.clear()
             self._report()
-        except Exception as error:
-            self.failure = error
-            _log.exception("reporter_failed")
+        self._status_due_s = 0.0
+        self._report()
 
     def _report(self) -> None:
         try:
