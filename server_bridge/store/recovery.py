@@ -1,6 +1,6 @@
 """The store at the bridge's start: checked, and when damaged or gone, restored from its newest sound copy.
 
-sound ──> used
+sound ──> used; its log damaged ──> the log is set aside
 damaged ──> set aside ──┐
 gone or empty ──────────┴─> a copy is sound ──> restored
                                   └─> none is ──> refused; no copy was ever made: a new store
@@ -9,13 +9,14 @@ gone or empty ──────────┴─> a copy is sound ──> rest
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import structlog
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from edge_agent.errors import StorageError
-from edge_agent.link.durable import put_in_place, read_file, remove_file, write_file
+from edge_agent.link.durable import put_in_place, read_file, remove_file, storage_errors, write_file
 from server_bridge.errors import StoreDamaged
 from server_bridge.store.copies import Copy, StoreCopies
 from server_bridge.store.soundness import (
@@ -30,6 +31,8 @@ from server_bridge.store.soundness import (
 COPIES_FOLDER = "store-copies"
 DAMAGED_KEPT = 2
 SUSPICION_CAP_BYTES = 64 * 1024
+LOG_MAGIC = (bytes.fromhex("377f0682"), bytes.fromhex("377f0683"))
+"""How a WAL file begins: https://www.sqlite.org/fileformat2.html#the_write_ahead_log"""
 
 _BESIDE = ("-shm", "-wal", "-journal")
 _log = structlog.get_logger(__name__)
@@ -42,12 +45,25 @@ class Restored:
     problem: str
     copy: Copy
     set_aside: str | None
+    reason: ClassVar[str] = "restored"
 
     def describe(self, now_s: float) -> str:
         """For people."""
         aside = f"; it is now {self.set_aside}" if self.set_aside else ""
         age_min = max(now_s - self.copy.made_s, 0.0) / 60
         return f"{self.problem}{aside}; restored from {self.copy.path.name}, a copy of {age_min:.0f} min ago"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLost:
+    """The store is sound, but the log of its latest commits was not: it is as of its last checkpoint."""
+
+    problem: str
+    reason: ClassVar[str] = "log-damaged"
+
+    def describe(self, _now_s: float) -> str:
+        """For people."""
+        return f"{self.problem}; what was committed since the last checkpoint, if anything, is lost"
 
 
 def database_file(url: str) -> Path | None:
@@ -75,14 +91,15 @@ def suspect(store: Path, problem: str) -> None:
     write_file(_suspicion(store), problem.encode()[:SUSPICION_CAP_BYTES])
 
 
-def recover(store: Path, copies: StoreCopies) -> Restored | None:
+def recover(store: Path, copies: StoreCopies) -> Restored | LogLost | None:
     """Make sure that the store is sound before it is opened; ``None``: it was, or there has never been one.
 
     Raises:
         StorageError: it is damaged or gone and there is no sound copy, or the disk refused.
     """
+    lost = _lose_damaged_log(store)
     problem = _problem(store, bool(copies.all()))
-    restored = None if problem is None else _restore(store, copies, problem)
+    restored = lost if problem is None else _restore(store, copies, problem)
     remove_file(_suspicion(store))
     return restored
 
@@ -95,6 +112,21 @@ def require_present(store: Path, copies: StoreCopies) -> None:
     """
     if not store.exists() and copies.all():
         raise StorageError(f"{store} is gone", "start the bridge: it restores its newest copy")
+
+
+def _lose_damaged_log(store: Path) -> LogLost | None:
+    """SQLite takes a log that begins with anything else for an empty one, without a word."""
+    log = store.with_name(f"{store.name}-wal")
+    if not store.exists() or not log.exists():
+        return None
+    with storage_errors("read", log), log.open("rb") as file:
+        head = file.read(len(LOG_MAGIC[0]))
+    if not head or head in LOG_MAGIC:
+        return None
+    problem = f"{log} is damaged: it does not begin as a log"
+    _log.error("store-log-damaged", log=str(log), problem=problem)
+    put_in_place(log, store.with_name(f"{store.name}.damaged-wal"))
+    return LogLost(problem)
 
 
 def _problem(store: Path, copied: bool) -> str | None:

@@ -7,7 +7,7 @@ import structlog
 from server_bridge.store.adaptations import FAILED
 from server_bridge.store.decisions import Fact
 from server_bridge.store.numbers import HighestNumbers
-from server_bridge.store.recovery import Restored
+from server_bridge.store.recovery import LogLost, Restored
 from server_bridge.store.store import Store
 
 GENERATION = "generation"
@@ -21,7 +21,7 @@ _log = structlog.get_logger(__name__)
 
 
 def settle(
-    store: Store, numbers: HighestNumbers, seen: Mapping[str, int], restored: Restored | None, now_s: float
+    store: Store, numbers: HighestNumbers, seen: Mapping[str, int], restored: Restored | LogLost | None, now_s: float
 ) -> bool:
     """Call it at the start, before anything is decided; whether the store went back.
 
@@ -45,7 +45,7 @@ def settle(
             floor = max(store.counters.value(name), numbers.value(name), seen.get(name, 0))
             store.counters.raise_to(name, floor + leap)
         if went_back:
-            _go_on(store, _why(restored, now_s), "restored" if restored else "older", now_s)
+            _go_on(store, _why(restored, now_s), restored.reason if restored else "older", now_s)
     for name in RISING:
         numbers.note(name, store.counters.value(name))
     advance(store, numbers)
@@ -101,7 +101,7 @@ def _go_on(store: Store, why: str, reason: str, now_s: float) -> None:
     store.decisions.record("store", reason, why, now_s, facts=facts)
 
 
-def _why(restored: Restored | None, now_s: float) -> str:
+def _why(restored: Restored | LogLost | None, now_s: float) -> str:
     if restored is None:
         return (
             "the store is older than what is noted beside it: a person put another in its place, or commits were lost"

@@ -7,7 +7,16 @@ import pytest
 from edge_agent.errors import StorageError
 from server_bridge.errors import StoreDamaged
 from server_bridge.store.copies import COPIES_KEPT, StoreCopies
-from server_bridge.store.recovery import DAMAGED_KEPT, copies_of, database_file, recover, require_present, suspect
+from server_bridge.store.recovery import (
+    DAMAGED_KEPT,
+    LogLost,
+    Restored,
+    copies_of,
+    database_file,
+    recover,
+    require_present,
+    suspect,
+)
 from server_bridge.store.soundness import check_file, content_check, quick_check
 from tests.power_cut import Power, at_every_step, until_the_cut
 from tests.store.stores import GATEWAYS, STRUCTURAL, a_word_changed, deleted, fill, garbage, opened, zeroed
@@ -55,7 +64,7 @@ def test_a_damaged_store_is_set_aside_and_restored_from_the_copy(
     damage(store)
     kept = store.read_bytes() if store.exists() else None
     restored = recover(store, copies)
-    assert restored is not None
+    assert isinstance(restored, Restored)
     assert str(store) in restored.describe(0.0)
     assert is_whole(store)
     aside = store.with_name("store.db.damaged-1")
@@ -92,12 +101,40 @@ def test_a_log_that_a_lost_store_left_is_not_taken_for_the_restored_ones(store: 
     assert is_whole(store)
 
 
+@pytest.mark.parametrize("log", [bytes(40_000), b"\x37\x7f", b"garbage" * 1000])
+def test_a_damaged_log_beside_a_sound_store_is_named_and_set_aside(
+    store: Path, copies: StoreCopies, log: bytes
+) -> None:
+    file = store.with_name("store.db-wal")
+    file.write_bytes(log)
+    lost = recover(store, copies)
+    assert isinstance(lost, LogLost)
+    assert "store.db-wal is damaged" in lost.describe(0.0)
+    assert store.with_name("store.db.damaged-wal").read_bytes() == log
+    assert not file.exists()
+    assert is_whole(store)
+
+
+def test_the_log_of_a_bridge_that_was_killed_is_read(store: Path, copies: StoreCopies) -> None:
+    killed = opened(store.parent)
+    killed.gateways.register("late", 1000, 1.0)
+    folder = store.parent / "as it was"
+    folder.mkdir()
+    for file in store.parent.glob("store.db*"):
+        shutil.copy(file, folder)
+    killed.close()
+    assert recover(folder / "store.db", copies) is None
+    again = opened(folder)
+    assert "late" in {row.id for row in again.gateways.registered()}
+    again.close()
+
+
 def test_a_damaged_copy_is_passed_over(store: Path, copies: StoreCopies) -> None:
     newest = copies.take()
     zeroed(newest.path)
     garbage(store)
     restored = recover(store, copies)
-    assert restored is not None
+    assert isinstance(restored, Restored)
     assert restored.copy.number == newest.number - 1
     assert is_whole(store)
 
