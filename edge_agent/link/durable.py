@@ -84,9 +84,10 @@ def put_in_place(made: Path, path: Path, *, files: FileOperations = DISK) -> Non
     """Replace ``path`` by a file that was written elsewhere on its file system, as :func:`write_file` would.
 
     Raises:
-        StorageError: the disk refused; the old content is untouched.
+        StorageError: the disk refused, or ``made`` is absent; the old content is untouched.
     """
     with storage_errors("put in place", path):
+        made.stat()  # opening would make it
         descriptor = files.open_part(made)
         try:
             files.sync(descriptor)

@@ -68,6 +68,10 @@ class FailingDisk(durable.FileOperations):
         self._step()
         super().make_directory(path)
 
+    def unsynced(self, path: Path) -> None:
+        """Somebody else wrote this file, and has not synced it."""
+        self._synced[path.stat().st_ino] = b""
+
     def lose_unsynced(self, root: Path) -> None:
         """What a power cut may do: bytes never synced come back as nothing."""
         for entry in root.rglob("*"):
@@ -96,6 +100,27 @@ def test_a_file_is_old_or_new_whichever_step_fails(tmp_path: Path, fault: type[B
         leftovers = durable.sweep_temporaries(tmp_path)
         assert leftovers == 0 or fault is PowerCut
     assert [entry for entry in tmp_path.iterdir() if entry.name.endswith(".tmp")] == []
+
+
+def test_a_file_put_in_place_is_synced_before_it_replaces_the_old_one(tmp_path: Path) -> None:
+    for step in range(1, 5):
+        path, made = tmp_path / f"kept-{step}", tmp_path / f"made-{step}"
+        path.write_bytes(b"old content")
+        made.write_bytes(b"new content, longer")
+        disk = FailingDisk(step, PowerCut)
+        disk.unsynced(made)
+        with pytest.raises(PowerCut):
+            durable.put_in_place(made, path, files=disk)
+        disk.lose_unsynced(tmp_path)
+        assert path.read_bytes() == (b"old content" if step < 4 else b"new content, longer")
+
+
+def test_what_is_absent_is_not_put_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    path.write_bytes(b"old content")
+    with pytest.raises(StorageError, match=r"cannot put in place .*kept"):
+        durable.put_in_place(tmp_path / "absent", path)
+    assert path.read_bytes() == b"old content"
 
 
 @pytest.mark.parametrize("fault", [OSError, PowerCut])
