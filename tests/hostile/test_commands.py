@@ -26,6 +26,7 @@ from edge_agent.wire.messages import (
 from edge_agent.wire.messages.command import CommandAction, Sign
 from edge_agent.wire.topics import FleetTopics
 from server_bridge.releases.keys import FleetKeys, OnlineKeys
+from server_bridge.store.store import Store
 from tests.broker import Mosquitto
 from tests.e2e.fleet import FLEET, ToyFleet
 from tests.e2e.gateway import RunningAgent
@@ -110,7 +111,7 @@ def test_only_what_the_bridges_key_signed_for_this_start_of_this_gateway_is_obey
     fleet.start_bridge()
     try:
         with RunningAgent(fleet.agent_settings(GATEWAY)) as agent:
-            agent.wait("its command keys", lambda: agent.logged("activated") or _committed(agent))
+            fleet.wait("its command keys", _is_committed, timeout_s=60)
             attacker.learn_boot_id()
             first = command("genuine-1", 100, Identify(), genuine)
             attacker.send(first)
@@ -179,5 +180,5 @@ def _refusals(agent: RunningAgent) -> set[str]:
     return {str(line["kind"]) for line in logged if line.get("event") == "command_refused"}
 
 
-def _committed(agent: RunningAgent) -> bool:
-    return '"committed"' in json.dumps(agent.status())
+def _is_committed(store: Store) -> bool:
+    return [known.state.ota_state for known in store.gateways.states().values()] == ["committed"]

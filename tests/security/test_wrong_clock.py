@@ -11,12 +11,14 @@ import pytest
 from server_bridge.pki.authority import Authority
 from server_bridge.pki.certificates import issue, utc_now
 from tests.e2e.gateway import FLEET, RunningAgent, gateway_folder, provisioned
+from tests.e2e.test_storage_faults import lines
 from tests.security.broker import ProductionMosquitto
 
 pytestmark = [pytest.mark.mosquitto, pytest.mark.long]
 
 Settle = Callable[[int, float], Path]
 DAY_S = 86_400.0
+SERVED = "served.jsonl"
 
 
 @pytest.fixture
@@ -32,7 +34,8 @@ def plant(tmp_path: Path) -> Iterator[Settle]:
         (folder / "broker.crt").write_bytes(pair.certificate_pem)
         (folder / "broker.key").write_bytes(pair.key_pem)
         broker = ProductionMosquitto(tmp_path / "broker", folder)
-        settings = gateway_folder(bridge, tmp_path / "gateways", broker.port)
+        sink: dict[str, str | int | float | bool] = {"kind": "jsonl", "path": SERVED}
+        settings = gateway_folder(bridge, tmp_path / "gateways", broker.port, sink=sink)
         floors = json.loads(settings.with_name("floors.json").read_text())
         floors["created_s"] = float(int(time.time() + floor_from_now_s))
         settings.with_name("floors.json").write_text(json.dumps(floors))
@@ -50,12 +53,18 @@ def test_a_wrong_clock_is_reported_and_cuts_nobody_off(plant: Settle, days_ago: 
     with RunningAgent(plant(days_ago, floor_s)) as agent:
         agent.wait("the connection", lambda: agent.logged("connected"))
         assert agent.logged("broker-certificate-dates-tolerated")
-        agent.wait("serving", lambda: agent.number("served_samples") > 50)
+        _wait_for_service(agent)
 
 
 @pytest.mark.parametrize("days_ago", [-10, 10])
 def test_a_right_clock_refuses_and_serving_goes_on(plant: Settle, days_ago: int) -> None:
     with RunningAgent(plant(days_ago, -DAY_S)) as agent:
         agent.wait("the refusal", lambda: "BadDates" in agent.log.read_text(errors="replace"))
-        agent.wait("serving", lambda: agent.number("served_samples") > 50)
+        _wait_for_service(agent)
         assert not agent.logged("connected")
+
+
+def _wait_for_service(agent: RunningAgent) -> None:
+    served = agent.settings.with_name(SERVED)
+    before = lines(served)
+    agent.wait("serving", lambda: lines(served) > before + 50)
