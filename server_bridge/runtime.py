@@ -5,7 +5,6 @@ broker ── station (session, ingest, commands, uploads) ── store ── c
 """
 
 import difflib
-import fcntl
 import os
 import signal
 import threading
@@ -16,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from edge_agent.errors import ConfigError, StorageError
-from edge_agent.link.durable import make_directory, read_file, storage_errors
+from edge_agent.link.durable import read_file
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.messages import State
@@ -26,6 +25,7 @@ from server_bridge.errors import BridgeFailure
 from server_bridge.fleet.loops import Loop
 from server_bridge.fleet.station import FleetStation, client_id
 from server_bridge.flower.strategies import StrategySettings
+from server_bridge.folder_lock import lock_folder
 from server_bridge.releases.provision import (
     BUNDLES_FOLDER,
     KEYS_FOLDER,
@@ -45,7 +45,6 @@ from server_bridge.store.bundles import BundleFolder
 from server_bridge.store.keeper import StoreKeeper
 
 LEDGER_FILE = "retained.json"
-LOCK_FILE = "bridge.lock"
 LOOK_S = 0.2
 CONTROLLER_PATIENCE = 10.0  # aggregating a large fleet is one turn
 ALARM_PAUSE_S = 600.0
@@ -256,21 +255,3 @@ def _refuse_unknown_graph(settings: BridgeSettings, manifest: Manifest) -> None:
     near = difflib.get_close_matches(wanted, names, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(problem, f"it has {', '.join(repr(name) for name in names)}{meant}")
-
-
-def lock_folder(directory: Path) -> int:
-    """Make sure that no other bridge runs on this folder; the lock's descriptor.
-
-    Raises:
-        ConfigError: another one does.
-        StorageError: the disk refuses.
-    """
-    make_directory(directory)
-    with storage_errors("open", directory / LOCK_FILE):
-        descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise ConfigError(f"another bridge runs in {directory}", "stop it first; a fleet has one bridge") from None
-    return descriptor

@@ -3,21 +3,20 @@
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.exc import SQLAlchemyError
 
-from edge_agent.errors import ConfigError, StorageError
+from edge_agent.errors import StorageError
 from edge_agent.link.durable import put_in_place, storage_errors
 from server_bridge.errors import StoreDamaged, StoreRemoved
+from server_bridge.store.engine import make_engine
 from server_bridge.store.migrate import upgrade
 from server_bridge.store.recovery import database_file
 from server_bridge.store.soundness import WAY_OUT, decoding, is_damage, refusal
@@ -50,7 +49,7 @@ class Database:
         self.loss: StoreDamaged | StoreRemoved | None = None
         self._identity: tuple[int, int] | None = None
         self.file = database_file(url)
-        self._engine = _make_engine(url, self._connect)
+        self._engine = make_engine(url, self._connect)
         self._name = str(self.file or self._engine.url.render_as_string())
         self._writer = threading.RLock()
         self._local = threading.local()
@@ -214,37 +213,6 @@ def upsert(
     else:
         statement = statement.on_conflict_do_nothing(index_elements=keys)
     return connection.execute(statement).rowcount > 0
-
-
-def _make_engine(url: str, connect: Callable[[], sqlite3.Connection]) -> Engine:
-    try:
-        parsed = make_url(url)
-        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-            raise ConfigError(
-                f"store url {_shown(url)!r}: unknown kind of database", "use sqlite:///path or postgresql+psycopg://"
-            )
-        if parsed.get_backend_name() == "sqlite":
-            engine = create_engine(parsed, creator=connect)
-            event.listen(engine, "connect", _prepare_sqlite)
-            return engine
-        return create_engine(parsed, pool_pre_ping=True)
-    except (ArgumentError, ImportError) as error:
-        raise ConfigError(f"store url {_shown(url)!r}: {error}", "use sqlite:///path or install the driver") from None
-
-
-def _shown(url: str) -> str:
-    """Without its password."""
-    try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return url
-
-
-def _prepare_sqlite(connection: Any, _entry: ConnectionPoolEntry) -> None:
-    """WAL, fsync at every commit, and no transactions of the driver's own making."""
-    connection.isolation_level = None
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}").close()
 
 
 def _log_of(file: Path) -> Path:

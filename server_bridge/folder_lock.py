@@ -1,0 +1,28 @@
+"""One bridge a folder."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from edge_agent.errors import ConfigError
+from edge_agent.link.durable import make_directory, storage_errors
+
+LOCK_FILE = "bridge.lock"
+
+
+def lock_folder(directory: Path) -> int:
+    """Make sure that no other bridge runs on this folder; the lock's descriptor.
+
+    Raises:
+        ConfigError: another one does.
+        StorageError: the disk refuses.
+    """
+    make_directory(directory)
+    with storage_errors("open", directory / LOCK_FILE):
+        descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise ConfigError(f"another bridge runs in {directory}", "stop it first; a fleet has one bridge") from None
+    return descriptor
