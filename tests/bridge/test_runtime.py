@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,7 @@ from edge_agent.wire.tensors import Weights
 from edge_agent.wire.topics import FleetTopics
 from server_bridge.releases.record import FileReleaseBook, ReleaseRecord
 from server_bridge.store.blobs import BlobFolder
+from server_bridge.store.recovery import copies_of
 from tests.broker import Mosquitto
 from tests.fleet.scripted import ScriptedGateway
 from tests.flower.memory_fleet import Learn
@@ -209,10 +212,16 @@ def test_flags_become_a_signed_release_and_sigterm_ends_in_time(plant: Plant) ->
         ("g3", True, None),
     ]
     assert "c1" not in plant.cli("fleet", "-c", str(plant.config))
+    until(lambda: _copied_adaptations(plant) == ["done"])  # soon after the release
     status, took_s = plant.end_bridge(signal.SIGTERM)
     assert status == 0
     assert took_s < 5.0
     assert _children_of(plant) == []
+
+
+def _copied_adaptations(plant: Plant) -> list[str]:
+    with closing(sqlite3.connect(copies_of(plant.folder / "store.db").all()[0].path)) as copy:
+        return [status for (status,) in copy.execute("SELECT status FROM adaptations")]
 
 
 def test_a_bridge_killed_in_mid_round_finishes_the_adaptation_when_it_is_back(plant: Plant) -> None:
