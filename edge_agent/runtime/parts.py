@@ -1,4 +1,4 @@
-"""From settings to parts: which source, which sink, which rule."""
+"""From settings to parts: which source, which sink, which rule, which limits."""
 
 from edge_agent.config import (
     AgentSettings,
@@ -7,11 +7,13 @@ from edge_agent.config import (
     MqttSinkSection,
     MqttSourceSection,
     ReplaySourceSection,
+    TrainingSection,
 )
 from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseParams, published
 from edge_agent.errors import ConfigError
 from edge_agent.link.database import Database
 from edge_agent.link.settings import TimeJudge
+from edge_agent.runtime.local_work import OperatorLimits
 from edge_agent.sinks.jsonl import JsonLinesSink
 from edge_agent.sinks.mqtt_json import MqttJsonSink
 from edge_agent.sinks.sink import NoSink, Sink
@@ -19,6 +21,7 @@ from edge_agent.sources.csv_columns import CsvColumns
 from edge_agent.sources.mqtt_json import MqttJsonSource
 from edge_agent.sources.replay import ReplaySource
 from edge_agent.sources.source import Source
+from edge_agent.training.job import WorkerLimits
 from edge_agent.wire.manifest import Manifest
 
 PASSES_A_START = 1_000_000
@@ -89,6 +92,17 @@ def monitor_rule(section: MonitorSection, manifest: Manifest) -> LossRiseParams:
     if section.rule == "published":
         return published(batch_size=spec.batch_size, gamma=section.gamma)
     return LossRiseParams.from_spec(spec)
+
+
+def operator_limits(section: TrainingSection) -> OperatorLimits:
+    """What holds whatever the bridge orders."""
+    return OperatorLimits(
+        enabled=section.enabled,
+        min_samples=section.min_samples,
+        max_rounds_per_hour=section.max_rounds_per_hour,
+        max_duration_s=section.max_duration_s,
+        worker=WorkerLimits(nice=section.nice, address_space_bytes=section.memory_bytes),
+    )
 
 
 def first_pass_of_this_start(database: Database) -> int:

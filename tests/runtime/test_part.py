@@ -41,12 +41,13 @@ def until_ended(part: Part) -> None:
 
 def test_it_lives_from_start_to_stop() -> None:
     part = Beating()
-    assert not part.alive
+    lived = [part.alive]
     part.start()
-    assert part.alive
+    lived.append(part.alive)
     assert "beating" in {thread.name for thread in threading.enumerate() if thread.daemon}
     part.stop(5.0)
-    assert (part.alive, part.failure) == (False, None)
+    lived.append(part.alive)
+    assert (lived, part.failure) == ([False, True, False], None)
 
 
 def test_what_ended_it_is_kept_for_the_supervisor_and_does_not_escape() -> None:

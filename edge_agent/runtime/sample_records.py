@@ -1,0 +1,75 @@
+"""What was served, with its labels: kept, counted and watched for drift."""
+
+from collections.abc import Callable
+
+from edge_agent.config import AgentSettings
+from edge_agent.link.outbox import Outbox
+from edge_agent.runtime.model_in_service import ModelInService
+from edge_agent.runtime.parts import monitor_rule
+from edge_agent.runtime.recorder import Recorder
+from edge_agent.runtime.storage import AgentStorage
+from edge_agent.runtime.watch import DriftWatch
+from edge_agent.samples.holdout import HoldoutCounts
+from edge_agent.samples.store import SampleStore
+
+
+class SampleRecords:
+    """Sample store, drift watch and the recorder that feeds both.
+
+    Args:
+        flagged: called after a flag was raised.
+
+    Raises:
+        ConfigError: the bundle has no calibrated monitor.
+        StorageError: the disk refuses.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        storage: AgentStorage,
+        outbox: Outbox,
+        model: ModelInService,
+        *,
+        flagged: Callable[[], None],
+    ) -> None:
+        manifest = model.manifest
+        self._store = SampleStore(
+            storage.samples,
+            inputs=manifest.inputs,
+            classes=manifest.classes,
+            proof_share=settings.samples.proof_share,
+            max_samples=settings.samples.max_samples,
+            label_wait_s=settings.samples.label_wait_s,
+        )
+        counts = HoldoutCounts(
+            storage.samples, kind=manifest.kind, loss=manifest.loss, bucket_s=settings.monitor.bucket_s
+        )
+        self.watch = DriftWatch(
+            storage.agent,
+            outbox,
+            self._store,
+            gateway=settings.gateway.id,
+            manifest=manifest,
+            params=monitor_rule(settings.monitor, manifest),
+        )
+        self.recorder = Recorder(
+            model.pipeline.recordables,
+            model.server,
+            storage.samples,
+            self._store,
+            counts,
+            self.watch,
+            outbox,
+            flagged=flagged,
+            counts_interval_s=settings.report.state_interval_s,
+        )
+
+    @property
+    def trainable(self) -> int:
+        """How many samples a local round may train on now.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        return self._store.trainable_count(self.watch.training_from)

@@ -1,0 +1,69 @@
+"""The gateway's state as of now, read from the parts that know it."""
+
+from dataclasses import dataclass
+
+import edge_agent
+from edge_agent.link.outbox import Outbox
+from edge_agent.ota.updater import Updater
+from edge_agent.runtime.fleet_link import FleetLink
+from edge_agent.runtime.model_in_service import ModelInService
+from edge_agent.runtime.orders import Orders
+from edge_agent.runtime.report import Reading, peak_rss_bytes
+from edge_agent.runtime.sample_records import SampleRecords
+from edge_agent.wire.messages import State
+
+
+@dataclass(frozen=True, slots=True)
+class StateReading:
+    """Reads the state message and the counters of the status file."""
+
+    gateway: str
+    boot_id: str
+    model: ModelInService
+    records: SampleRecords
+    link: FleetLink
+    updater: Updater
+    orders: Orders
+    outbox: Outbox
+
+    def read(self) -> Reading:
+        """State and counters.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        return Reading(self._state(), self._counters())
+
+    def _state(self) -> State:
+        active = self.model.server.active
+        return State(
+            gateway=self.gateway,
+            boot_id=self.boot_id,
+            agent_version=edge_agent.__version__,
+            bundle=active.bundle,
+            weights=active.weights,
+            weights_version=active.version,
+            cohort=active.cohort,
+            ota_state=self.updater.state,
+            trusted=self.updater.trusted_versions,
+            clock=self.updater.clock_trust,
+            trainable_samples=self.records.trainable,
+            training=self.orders.busy,
+            served_samples=self.model.pipeline.served_samples,
+            outbox_depth=self.outbox.depth,
+            peak_rss_bytes=peak_rss_bytes(),
+        )
+
+    def _counters(self) -> dict[str, int | float | str]:
+        pipeline = self.model.pipeline
+        return {
+            "connected": str(self.link.session.connected),
+            "refused_samples": pipeline.refused_samples,
+            "unrecorded_samples": pipeline.unrecorded_samples,
+            "unrecorded_labels": pipeline.unrecorded_labels,
+            "lost_batches": self.records.recorder.lost_batches,
+            "flags": self.records.watch.firings,
+            "outbox_shed": self.outbox.shed,
+            "sink_dropped": self.model.sink.dropped,
+            "last_refusal": self.updater.last_refusal,
+        }
