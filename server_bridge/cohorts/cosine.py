@@ -1,4 +1,4 @@
-"""The default cohorter: clients whose weights changed in the same direction drifted alike."""
+"""Clients whose weights changed in the same direction drifted alike: cosines, cut at a fixed value."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from server_bridge.cohorts.clustering import average_linkage, complete_linkage
+from server_bridge.cohorts.bases import bases_of, comparable
+from server_bridge.cohorts.clustering import average_linkage
 from server_bridge.cohorts.cohorter import (
     ClientId,
     CohortAssignment,
@@ -15,7 +16,7 @@ from server_bridge.cohorts.cohorter import (
     check_clients,
     number_groups,
 )
-from server_bridge.cohorts.gram import distance, gram_matrix
+from server_bridge.cohorts.gram import gram_matrix
 
 # Motion-sensor fleet, first round: means within a family 0.53-0.64, across families 0.07-0.25.
 CUT = 0.35
@@ -59,32 +60,17 @@ class CosineCohorter(Cohorter):
     ) -> CohortAssignment:
         """Group clients; see :meth:`Cohorter.cohort`."""
         ordered, rows, center = check_clients(ids, matrix, reference)
-        bases = _bases(ordered, center, context)
+        bases = bases_of(ordered, center, context)
         gram = gram_matrix(rows, origins=bases)
         cosines = cosine_matrix(gram)
         groups: list[list[int]] = []
-        for part in self._comparable(bases, np.sqrt(np.diag(gram))):
+        for part in comparable(bases, np.sqrt(np.diag(gram)), self.base_tolerance):
             labels = average_linkage(1.0 - cosines[np.ix_(part, part)], 1.0 - self.cut)
             groups += [[part[i] for i in np.flatnonzero(labels == label)] for label in np.unique(labels)]
         return CohortAssignment(
             assignments=number_groups([[ordered[i] for i in group] for group in groups]),
             similarities={ordered[i]: _mean_cosine(cosines, i, group) for group in groups for i in group},
         )
-
-    def _comparable(self, bases: list[NDArray[Any]], lengths: NDArray[np.float64]) -> list[list[int]]:
-        distinct = {id(base): base for base in bases}
-        everybody = list(range(len(bases)))
-        if len(distinct) < 2:
-            return [everybody] if everybody else []
-        apart = {(a, b): distance(distinct[a], distinct[b]) for a in distinct for b in distinct if a < b}
-        disagree = np.zeros((len(bases), len(bases)))
-        for i in everybody:
-            for j in everybody[:i]:
-                between = apart.get((min(id(bases[i]), id(bases[j])), max(id(bases[i]), id(bases[j]))), 0.0)
-                limit = self.base_tolerance * min(lengths[i], lengths[j])
-                disagree[i, j] = disagree[j, i] = float(between > limit)
-        labels = complete_linkage(disagree, 0.5)
-        return [[int(i) for i in np.flatnonzero(labels == label)] for label in np.unique(labels)]
 
 
 def cosine_matrix(gram: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -94,15 +80,6 @@ def cosine_matrix(gram: NDArray[np.float64]) -> NDArray[np.float64]:
     cosines = np.clip(gram * inverse[:, None] * inverse[None, :], -1.0, 1.0)
     np.fill_diagonal(cosines, 1.0)
     return np.asarray(cosines, np.float64)
-
-
-def _bases(ids: list[ClientId], reference: NDArray[Any], context: CohortContext | None) -> list[NDArray[Any]]:
-    known = (context.bases if context else None) or {}
-    bases = [known.get(client, reference) for client in ids]
-    for client, base in zip(ids, bases, strict=True):
-        if base.shape != reference.shape or not np.isfinite(base).all():
-            raise ValueError(f"the base weights of client {client} do not fit the reference")
-    return bases
 
 
 def _mean_cosine(cosines: NDArray[np.float64], row: int, group: list[int]) -> float:

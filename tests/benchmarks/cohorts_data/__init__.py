@@ -1,0 +1,1 @@
+"""Drifted clients whose families are known: synthetic changes, and real ones from our training graph."""

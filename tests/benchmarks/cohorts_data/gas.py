@@ -1,0 +1,58 @@
+"""Real drift: gas sensors age over 36 months. An MLP trained on batch 1, clients with samples of later batches."""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from server_bridge.bundles.fit import FitSettings
+from tests.benchmarks.cohorts_data.drifted import Drifted
+from tests.benchmarks.cohorts_data.real import Samples, Training, dense_net, fit_base, split_half, update
+
+FEATURES, CLASSES, HIDDEN = 128, 6, 32
+TRAINING = Training(epochs=5, learning_rate=0.001, batch_size=16)
+SOURCE = "gas"
+
+
+def read_batch(folder: Path, number: int) -> Samples:
+    """One batch, raw units."""
+    features, labels = [], []
+    with gzip.open(folder / "gas_drift" / f"batch{number}.dat.gz", "rt") as lines:
+        for line in lines:
+            head, *entries = line.split()
+            labels.append(int(head.split(";")[0]) - 1)
+            features.append([float(entry.split(":")[1]) for entry in entries])
+    return Samples(np.array(features, np.float32), np.array(labels, np.int64))
+
+
+class GasFleet:
+    """Clients on gas-sensor batches; features standardised by batch 1."""
+
+    def __init__(self, data: Path, work: Path, training: Training = TRAINING) -> None:
+        self.training = training
+        batches = {number: read_batch(data, number) for number in (1, 2, 3, 4, 5, 6)}
+        mean, deviation = batches[1].features.mean(0), batches[1].features.std(0)
+        self.batches = {k: Samples((b.features - mean) / deviation, b.labels) for k, b in batches.items()}
+        order = np.random.default_rng(0).permutation(len(self.batches[1].labels))
+        fit, held = self.batches[1].take(order[:345]), self.batches[1].take(order[345:])
+        net = dense_net((FEATURES, HIDDEN, CLASSES), SOURCE, seed=0)
+        self.bundle = fit_base(net, SOURCE, fit, held, FitSettings(60, monitor_batch=16), work / "gas")
+        self.base = self.bundle.initial_weights()
+
+    def draw(self, families: Sequence[tuple[int, int]], seed: int) -> Drifted:
+        """Clients of the given (batch, members), 20-80 disjoint examples each where the batch has so many."""
+        rng = np.random.default_rng([seed, *(part for family in families for part in family)])
+        changes, truth, halves, examples = [], [], [], []
+        for number, (batch, members) in enumerate(families):
+            spare = rng.permutation(len(self.batches[batch].labels))
+            sizes = rng.integers(20, 81, members)
+            shrink = min(1.0, len(spare) / sizes.sum())
+            for size in (sizes * shrink).astype(int):
+                mine, spare = self.batches[batch].take(spare[:size]), spare[size:]
+                seed_of_client = int(rng.integers(2**31))
+                changes.append(update(self.bundle, self.base, mine, self.training, seed_of_client))
+                halves.append(split_half(self.bundle, self.base, mine, self.training, seed_of_client))
+                truth.append(number)
+                examples.append(float(size))
+        return Drifted(np.stack(changes), np.array(truth, np.intp), np.array(halves), None, np.array(examples))
