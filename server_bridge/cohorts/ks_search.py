@@ -11,7 +11,7 @@ from server_bridge.cohorts.ordered_keys import Keys
 
 SORTED_SHARE = 0.125  # up to this share of a sample is sorted without being divided first
 STRIDES = (64, 16, 4, 1)  # order statistics between two that are looked up
-CHUNK = 1 << 16  # looked up at a time
+CHUNK = 1 << 14  # looked up at a time
 
 
 @dataclass(slots=True)
@@ -75,10 +75,11 @@ class KeySearch:
         for stride in STRIDES:
             steps = np.arange(0, width + stride, stride)
             rows = max(1, CHUNK // steps.size)
-            parts = [begins[start : start + rows] for start in range(0, begins.size, rows)]
-            places = [np.minimum(part[:, None] + steps, size - 1) for part in parts]
-            found = [self._look_up(gathered, place, excess, scale) for place in places]
-            begins, width = np.concatenate([begins[:0], *found]), stride
+            found = [begins[:0]]
+            for start in range(0, begins.size, rows):
+                places = np.minimum(begins[start : start + rows, None] + steps, size - 1)
+                found.append(self._look_up(gathered, places, excess, scale))
+            begins, width = np.concatenate(found), stride
 
     def _look_up(
         self, gathered: "_Gathered", places: NDArray[np.intp], excess: Excess, scale: tuple[int, int]

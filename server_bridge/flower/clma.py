@@ -23,6 +23,7 @@ from server_bridge.cohorts.split_watch import SplitWatch, split_facts
 from server_bridge.flower.records import (
     COHORT_KEY,
     RELIABILITY_KEY,
+    cohort_number,
     common_metrics,
     to_metric_record,
     to_record,
@@ -71,7 +72,8 @@ class CLMA(FedAvg):
         loss_gamma: Algorithm 2 on the server: a client drifted if its ``clma-loss`` is above that
             of its round before by more than this. It never moves a client that this adaptation
             has already regrouped. ``None`` for off.
-        new_cohort_id: names new cohorts; ``c1``, ``c2`` ... if not given.
+        new_cohort_id: names new cohorts; ``c1``, ``c2`` ... if not given, and clients are then told
+            their number, 0 for the root, as the reference package does.
         aggregation: how every cohort's mean is formed; by example counts if not given.
         return_rule: when a small cohort that split off goes back (ours); ``None`` for never.
         kwargs: FedAvg's.
@@ -99,6 +101,7 @@ class CLMA(FedAvg):
         self.aggregation = aggregation or Aggregation()
         self.registry = CohortRegistry(new_cohort_id)
         self._splits = None if return_rule is None else SplitWatch(return_rule, self.param_selector)
+        self._numbered = new_cohort_id is None
         self._flagged = flagged
         self._loss_gamma = loss_gamma
         self._reference: Model | None = None
@@ -247,7 +250,7 @@ class CLMA(FedAvg):
             if cohort not in records:
                 records[cohort] = to_record(self.registry.params(cohort))
             config = ConfigRecord(dict(message.content.config_records[self.configrecord_key]))
-            config[COHORT_KEY] = cohort
+            config[COHORT_KEY] = cohort_number(cohort) if self._numbered else cohort
             message.content = RecordDict({self.arrayrecord_key: records[cohort], self.configrecord_key: config})
 
     def _ask_reliability(self, server_round: int, messages: Sequence[Message]) -> None:

@@ -14,7 +14,7 @@ from edge_agent.wire.messages import Evaluate, Train
 from edge_agent.wire.tensors import Weights, check_weights, encode_weights
 from server_bridge.cohorts.membership import ROOT
 from server_bridge.fleet.transport import FleetTransport, Gateway, Order
-from server_bridge.flower.records import COHORT_KEY, ROUND_KEY, to_scalars, to_weights
+from server_bridge.flower.records import COHORT_KEY, ROUND_KEY, cohort_name, to_scalars, to_weights
 from server_bridge.flower.settings import GridSettings
 
 
@@ -54,7 +54,7 @@ class OrderBook:
         record, config = _contents(message)
         weights, reference = self._publish(record)
         server_round = int(cast(int, config.get(ROUND_KEY, 0)))
-        cohort = str(config.get(COHORT_KEY, ROOT))
+        cohort = cohort_name(config.get(COHORT_KEY, ROOT))
         action = self._action(message, gateway, server_round, cohort, reference, config)
         return Assignment(
             message=message,

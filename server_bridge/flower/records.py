@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from edge_agent.errors import ConfigError
 from edge_agent.wire.codec import Scalar
 from edge_agent.wire.tensors import Weights
+from server_bridge.cohorts.membership import ROOT
 
 ARRAYS_KEY = "arrays"
 CONFIG_KEY = "config"
@@ -76,6 +77,20 @@ def as_float32(params: Mapping[str, NDArray[Any]]) -> Weights:
     """A copy of named tensors as float32; what is too large becomes infinite."""
     with np.errstate(over="ignore"):
         return {name: tensor.astype(np.float32) for name, tensor in params.items()}
+
+
+def cohort_number(cohort: str) -> int | str:
+    """What the reference package calls a cohort that we number: 0 for the root, else its number."""
+    if cohort == ROOT:
+        return 0
+    return int(cohort[1:]) if cohort[:1] == "c" and cohort[1:].isdecimal() else cohort
+
+
+def cohort_name(value: object) -> str:
+    """Our name of a cohort that may be given by its number."""
+    if isinstance(value, int):
+        return f"c{value}" if value else ROOT
+    return str(value)
 
 
 def to_scalars(record: ConfigRecord) -> dict[str, Scalar]:

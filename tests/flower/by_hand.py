@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from server_bridge.flower.clma import CLMA, FedAvgOptions
 from server_bridge.flower.grid import MqttGrid
-from server_bridge.flower.records import set_message_id, to_record, to_tensors
+from server_bridge.flower.records import cohort_name, set_message_id, to_record, to_tensors
 from tests.flower.memory_fleet import MemoryFleet, MemoryGateway, direction, initial_weights
 from tests.flower.memory_fleet import settings as grid_settings
 
@@ -68,7 +68,7 @@ class Rounds:
         client = self.clients[node]
         set_message_id(message, str(node))
         self.sent[node] = to_tensors(message.content.array_records["arrays"])
-        self.cohorts[node] = str(message.content.config_records["config"]["clma-cohort"])
+        self.cohorts[node] = cohort_name(message.content.config_records["config"]["clma-cohort"])
         rng = np.random.default_rng([node, self.number])
         model = {
             name: (base + client.change[name] + client.noise * rng.normal(size=base.shape)).astype(np.float32)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from server_bridge.aggregation.robust import Aggregation, RuleName
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.grid import MqttGrid
-from server_bridge.flower.records import to_record, to_tensors
+from server_bridge.flower.records import cohort_name, to_record, to_tensors
 from tests.flower.by_hand import Rounds, close, flags, fleet_of, grid_of, options
 from tests.flower.memory_fleet import MemoryFleet, MemoryGateway, direction, initial_weights, towards
 from tests.flower.memory_fleet import settings as grid_settings
@@ -144,7 +144,7 @@ def test_evaluation_is_on_each_cohorts_weights() -> None:
     Rounds(strategy, clients).run()
     messages = strategy.configure_evaluate(1, to_record(initial_weights()), ConfigRecord(), grid_of(clients))
     for message in messages:
-        cohort = str(message.content.config_records["config"]["clma-cohort"])
+        cohort = cohort_name(message.content.config_records["config"]["clma-cohort"])
         assert cohort == strategy.registry.cohort_of(message.metadata.dst_node_id)
         close(to_tensors(message.content.array_records["arrays"]), strategy.registry.params(cohort))
 

@@ -22,7 +22,7 @@ def test_the_reference_is_the_mean_of_bases_first_and_of_the_last_replies_then()
         def cohort(
             self,
             ids: Sequence[ClientId],
-            matrix: NDArray[Any],
+            matrix: NDArray[Any] | Sequence[NDArray[Any]],
             reference: NDArray[Any],
             *,
             context: CohortContext | None = None,
