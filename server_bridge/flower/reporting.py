@@ -51,7 +51,8 @@ class DriftReporter:
             num_examples: the weight in averages.
             extra_metrics: more metrics; they overrule ours.
         """
-        metrics: dict[str, MetricValue] = {**self._reporter.metrics(float(loss), int(num_examples)), **(extra_metrics or {})}
+        metrics: dict[str, MetricValue] = {**self._reporter.metrics(float(loss), int(num_examples))}
+        metrics.update(extra_metrics or {})
         return Message(RecordDict({ARRAYS_KEY: arrays, METRICS_KEY: MetricRecord(metrics)}), reply_to=msg)
 
 
