@@ -11,7 +11,7 @@ from server_bridge.cohorts.mapped import release_pages
 BLOCK_COLUMNS = 65_536
 BLOCK_VALUES = 1 << 18  # 2 MB in float64: stays in the cache
 LEAST_COLUMNS = 1024  # fewer cost more in sums of products than the cache saves
-MAPPED_VALUES = 1 << 24  # how much of mapped files stays in memory
+MAPPED_VALUES = 1 << 22  # how much of mapped files stays in memory
 
 Rows = NDArray[Any] | Sequence[NDArray[Any]]
 

@@ -2,12 +2,14 @@
 
 ``python -m tests.benchmarks fleet_load`` is a load with options of its own: minutes, and no peer.
 ``python -m tests.benchmarks hostile`` has no peer either: accuracy lost to hostile gateways.
+``python -m tests.benchmarks cohorting`` sets Algorithm 3 beside the reference package: an hour and more.
+``python -m tests.benchmarks cohort_recovery`` asks which cohorter finds the true families: `--quick` is seconds.
 """
 
 import argparse
 import sys
 
-from tests.benchmarks import fleet_load, hostile, serving, training_step
+from tests.benchmarks import cohort_recovery, cohorting, fleet_load, hostile, serving, training_step
 from tests.benchmarks.report import save, show
 
 BENCHMARKS = {"serving": serving, "training_step": training_step}
@@ -18,8 +20,14 @@ def main() -> None:
     if sys.argv[1:2] == ["fleet_load"]:
         fleet_load.main(sys.argv[2:])
         return
+    if sys.argv[1:2] == ["cohort_recovery"]:
+        cohort_recovery.main(sys.argv[2:])
+        return
     if sys.argv[1:2] == ["hostile"]:
         hostile.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["cohorting"]:
+        cohorting.main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))

@@ -35,6 +35,11 @@ def show(title: str, comparisons: list[Comparison]) -> None:
             print(f"  {comparison.case:28s} {timing.name:34s} {timing.median_s * 1e3:9.3f} ms CPU   x{ratio:.2f}")
 
 
+def machine() -> str:
+    """What the results were measured on."""
+    return f"{platform.machine()}, Python {platform.python_version()}"
+
+
 def save(name: str, title: str, comparisons: list[Comparison], folder: Path = RESULTS) -> Path:
     """Write the results as JSON, with the date and the machine."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +47,7 @@ def save(name: str, title: str, comparisons: list[Comparison], folder: Path = RE
     content = {
         "title": title,
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": f"{platform.machine()}, Python {platform.python_version()}",
+        "machine": machine(),
         "cases": [
             {
                 "case": comparison.case,
