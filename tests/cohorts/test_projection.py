@@ -1,3 +1,6 @@
+import tracemalloc
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -25,6 +28,39 @@ def test_the_scores_are_those_of_the_literal_form(seed: int, center: bool, thres
     assert scores.shape == literal.shape
     signs = np.sign((scores * literal).sum(axis=0))
     np.testing.assert_allclose(scores, literal * signs, atol=1e-9)
+
+
+@given(seeds, st.booleans(), st.integers(1, 3))
+def test_rows_of_low_rank_have_the_scores_of_the_literal_form(seed: int, center: bool, rank: int) -> None:
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(6, rank)) @ rng.normal(size=(rank, 11))
+    scores, literal = project(matrix, 0.95, center), _literal(matrix, 0.95, center)
+    assert scores.shape == literal.shape
+    assert scores.shape[1] <= rank
+    signs = np.sign((scores * literal).sum(axis=0))
+    np.testing.assert_allclose(scores, literal * signs, atol=1e-9)
+
+
+def test_constant_rows_differ_by_their_level_alone() -> None:
+    matrix = np.repeat([[1.0], [1.0], [-3.0]], 50, axis=1)
+    np.testing.assert_allclose(project(matrix), np.sqrt(50) * np.array([[-1], [-1], [3]]), atol=1e-9)
+    assert not project(np.zeros((4, 50))).any()
+    assert not project(np.full((4, 50), 0.1), center=True).any()
+
+
+@pytest.mark.parametrize("center", [False, True])
+def test_rows_mapped_from_files_are_projected_without_a_copy(center: bool, tmp_path: Path) -> None:
+    matrix = np.random.default_rng(6).normal(size=(8, 400_000)).astype(np.float32)
+    expected = project(matrix, 1.0, center)
+    np.save(tmp_path / "rows.npy", matrix)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    tracemalloc.start()
+    try:
+        np.testing.assert_array_equal(project(mapped, 1.0, center), expected)
+        np.testing.assert_array_equal(project([mapped[i] for i in range(8)], 1.0, center), expected)
+        assert tracemalloc.get_traced_memory()[1] < 0.3 * matrix.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 @given(seeds)
@@ -67,6 +103,10 @@ def test_the_fewest_components_that_explain_the_share(eigenvalues: list[float], 
 def test_what_cannot_be_projected_is_refused() -> None:
     with pytest.raises(ValueError, match="shape"):
         project(np.zeros((0, 3)))
+    with pytest.raises(ValueError, match="one length"):
+        project([np.ones(3), np.ones(4)])
+    with pytest.raises(ValueError, match="too large"):
+        project([[1e200, 1.0], [0.0, 1.0]])
     with pytest.raises(ValueError, match="finite"):
         project([[np.nan, 1.0], [0.0, 1.0]])
     with pytest.raises(ValueError, match="variance_threshold"):
