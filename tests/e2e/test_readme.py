@@ -35,6 +35,7 @@ STEP = re.compile(r"^(\d+)\. \*\*(Central|Gateway): ([^*]+)\*\*")
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?=(?:opt|etc|var/lib|usr/local)/)")
 IN_THE_CLONE = ("deploy", "edge_agent", "server_bridge", "pyproject.toml", "README.md", "LICENSE")
 WAIT_S = 120.0
+STEP_S = 500.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Machine:
             cwd=cwd,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=STEP_S,
             env=environment,
             check=False,
         )
@@ -178,7 +179,7 @@ def wait_for(status: Path, machines: Children) -> dict[str, object]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_reader_gets_from_two_bare_machines_to_a_served_monitored_gateway(
     tmp_path: Path, mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
