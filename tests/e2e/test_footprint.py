@@ -84,6 +84,8 @@ def _is_committed(store: Store) -> bool:
 
 def _run(words: list[str]) -> str:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    done = subprocess.run(words, capture_output=True, text=True, timeout=INSTALL_S, env=environment, cwd="/", check=False)
+    done = subprocess.run(
+        words, capture_output=True, text=True, timeout=INSTALL_S, env=environment, cwd="/", check=False
+    )
     assert done.returncode == 0, (words, done.stdout[-2000:], done.stderr[-2000:])
     return done.stdout
