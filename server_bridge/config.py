@@ -38,6 +38,7 @@ class BridgeSection(Section):
 class StrategySection(Section):
     """Which strategy; ``learning_rate``, ``beta_1``, ``beta_2`` and ``tau`` are FedAdam's.
 
+    `cut` groups by a fixed least mean cosine inside a cohort (`clma`); left out: by the evidence (`docs/cohorting.md`).
     `aggregation` forms each cohort's mean (`clma`, `clma-paper`); but for `mean`, which weighs by example counts, a
     minority of hostile gateways cannot move it far. `trimmed-mean` and `krum` withstand `hostile_share` of a cohort.
     `merge_threshold` is the cosine distance at which cohorts merge; left out: never. `return_rounds` is for how many
@@ -45,7 +46,7 @@ class StrategySection(Section):
     """
 
     name: Literal["clma", "clma-paper", "fedavg", "fedadam"] = "clma"
-    cut: Annotated[float, Field(ge=-1, le=1)] = 0.35
+    cut: Annotated[float, Field(ge=-1, le=1)] | None = None
     merge_threshold: NotNegative | None = None
     algorithm2: bool = False
     gamma: Positive = 0.1

@@ -47,8 +47,8 @@ class Explanation:
     sentence: str
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that :meth:`from_json` reads back."""
-        return asdict(self)
+        """A JSON object that :meth:`from_json` reads back, keys in order, so that equal ones are equal bytes."""
+        return dict(sorted(asdict(self).items()))
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Explanation":

@@ -52,10 +52,14 @@ class SplitWatch:
             explanations: its members'.
         """
         for name, model in former.items():
-            self._origins.setdefault(name, model)
-        self._origins[cohort] = origin
+            self._origins.setdefault(name, self._known(model))
+        self._origins[cohort] = self._known(origin)
         if any(is_doubtful(explanation) for explanation in explanations):
             self._doubtful.add(cohort)
+
+    def _known(self, model: Parameters) -> Parameters:
+        """The remembered origin of equal weights, if there is one: after a restart equal weights are two objects."""
+        return next((known for known in self._origins.values() if known is model or _equal(known, model)), model)
 
     def look(
         self, registry: CohortRegistry, replied: Set[CohortId], created: Set[CohortId]
@@ -137,3 +141,7 @@ def plain(facts: Mapping[str, Any]) -> dict[str, Any]:
         return None if isinstance(number, float) and not math.isfinite(number) else number
 
     return {str(key): value(content) for key, content in facts.items()}
+
+
+def _equal(left: Parameters, right: Parameters) -> bool:
+    return left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)

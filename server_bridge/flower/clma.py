@@ -15,7 +15,7 @@ from edge_agent.errors import DataError
 from server_bridge.aggregation.robust import Aggregation
 from server_bridge.aggregation.screening import Refusal
 from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, CohortContext, Cohorter
-from server_bridge.cohorts.cosine import CosineCohorter
+from server_bridge.cohorts.family_cohorter import FamilyCohorter
 from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Model
 from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.cohorts.selectors import DefaultSelector, ParamSelector
@@ -64,7 +64,7 @@ class CLMA(FedAvg):
     package does; what clients train is in :attr:`registry`.
 
     Args:
-        cohorter: Algorithm 3; :class:`CosineCohorter` if not given.
+        cohorter: Algorithm 3; :class:`FamilyCohorter` if not given.
         param_selector: the tensors it compares; all but BatchNorm statistics if not given.
         merge_cohorts_threshold: cohorts whose weights lie within this cosine distance merge at a
             round's end (ours); those split off in the same round do not. ``None`` for never.
@@ -95,7 +95,7 @@ class CLMA(FedAvg):
         **kwargs: Unpack[FedAvgOptions],
     ) -> None:
         super().__init__(**kwargs)
-        self.cohorter = cohorter or CosineCohorter()
+        self.cohorter = cohorter or FamilyCohorter()
         self.param_selector = param_selector or DefaultSelector()
         self.merge_cohorts_threshold = merge_cohorts_threshold
         self.aggregation = aggregation or Aggregation()

@@ -10,8 +10,9 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 from edge_agent.errors import ConfigError, DataError
 from server_bridge.aggregation.robust import HOSTILE_SHARE, Aggregation, RuleName
 from server_bridge.cohorts.clustering import AutoKMeans
-from server_bridge.cohorts.cohorter import CLMACohorter
-from server_bridge.cohorts.cosine import CUT, CosineCohorter
+from server_bridge.cohorts.cohorter import CLMACohorter, Cohorter
+from server_bridge.cohorts.cosine import CosineCohorter
+from server_bridge.cohorts.family_cohorter import FamilyCohorter
 from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
 from server_bridge.cohorts.selectors import AllParams
 from server_bridge.flower.clma import CLMA, FedAvgOptions, Flagged
@@ -26,7 +27,7 @@ class StrategySettings:
 
     Attributes:
         name: ``clma``, ``clma-paper`` (Algorithm 3 as published), ``fedavg`` or ``fedadam``.
-        cut: least mean cosine inside a cohort (``clma``).
+        cut: least mean cosine inside a cohort (``clma``); ``None`` decides by the evidence instead.
         merge_threshold: cosine distance at which cohorts merge; ``None`` for never (``clma*``).
         algorithm2: whether rises of a client's loss count as drift (``clma*``).
         gamma: the rise that counts.
@@ -43,7 +44,7 @@ class StrategySettings:
     """
 
     name: StrategyName = "clma"
-    cut: float = CUT
+    cut: float | None = None
     merge_threshold: float | None = None
     algorithm2: bool = False
     gamma: float = 0.1
@@ -92,9 +93,7 @@ def make_strategy(
         raise ConfigError(f"strategy {settings.name!r} is unknown", "one of clma, clma-paper, fedavg, fedadam")
     paper = settings.name == "clma-paper"
     try:
-        cohorter = (
-            CLMACohorter(center=False, clusterer=AutoKMeans(fixed_k=2)) if paper else CosineCohorter(settings.cut)
-        )
+        cohorter = _cohorter(settings)
     except ValueError as error:
         raise ConfigError(f"strategy.cut: {error}") from error
     try:
@@ -112,6 +111,12 @@ def make_strategy(
         return_rule=None if paper or settings.return_rounds == 0 else ReturnRule(rounds=settings.return_rounds),
         **nodes,
     )
+
+
+def _cohorter(settings: StrategySettings) -> Cohorter:
+    if settings.name == "clma-paper":
+        return CLMACohorter(center=False, clusterer=AutoKMeans(fixed_k=2))
+    return FamilyCohorter() if settings.cut is None else CosineCohorter(settings.cut)
 
 
 def export_strategy(strategy: FedAvg) -> StrategyState:

@@ -5,6 +5,7 @@ from flwr.serverapp.strategy import FedAdam
 from edge_agent.errors import ConfigError, DataError
 from server_bridge.cohorts.cohorter import CLMACohorter
 from server_bridge.cohorts.cosine import CosineCohorter
+from server_bridge.cohorts.family_cohorter import FamilyCohorter
 from server_bridge.cohorts.selectors import AllParams
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.state import StrategyState, decode_state, encode_state
@@ -31,6 +32,9 @@ def test_parameters_arrive() -> None:
     assert isinstance(clma, CLMA)
     assert isinstance(clma.cohorter, CosineCohorter)
     assert (clma.cohorter.cut, clma.merge_cohorts_threshold) == (0.5, 0.01)
+    default = make_strategy(StrategySettings())
+    assert isinstance(default, CLMA)
+    assert isinstance(default.cohorter, FamilyCohorter)
     paper = make_strategy(StrategySettings(name="clma-paper"))
     assert isinstance(paper, CLMA)
     assert isinstance(paper.cohorter, CLMACohorter)
