@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from server_bridge.cohorts.mapped import release_pages
 
 BLOCK_COLUMNS = 65_536
-BLOCK_VALUES = 1 << 18  # 2 MB in float64: stays in the cache
+BLOCK_VALUES = 1 << 17  # 1 MB in float64: stays in the cache
 LEAST_COLUMNS = 1024  # fewer cost more in sums of products than the cache saves
 MAPPED_VALUES = 1 << 22  # how much of mapped files stays in memory
 
@@ -30,7 +30,7 @@ def gram_matrix(
         (n, n) float64, symmetric, positive semi-definite up to rounding; not finite where a row
         is not, or where its square is too large for float64.
 
-    Cost: O(n^2 d) time, O(n^2) memory and 2 MB (from 256 rows on n 8 kB) beside the input.
+    Cost: O(n^2 d) time, O(n^2) memory and 1 MB (from 128 rows on n 8 kB) beside the input.
     """
     return _products(matrix, origins, center)[0]
 

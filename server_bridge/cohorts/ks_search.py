@@ -1,6 +1,6 @@
 """Where two distribution functions are furthest apart: exact, and nowhere looked at closer than needed."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from server_bridge.cohorts.ordered_keys import Keys
 
 SORTED_SHARE = 0.125  # up to this share of a sample is sorted without being divided first
 STRIDES = (64, 16, 4, 1)  # order statistics between two that are looked up
-CHUNK = 1 << 14  # looked up at a time
+CHUNK = 1 << 13  # looked up at a time
 
 
 @dataclass(slots=True)
@@ -52,8 +52,8 @@ class KeySearch:
             size: how many they are.
 
         Cost: O(n) to count, twice or three times, and what remains open is sorted: next to
-        nothing for samples that differ, all of it for samples that hardly do. Memory: at most
-        the n keys themselves.
+        nothing for samples that differ, all of it for samples that hardly do. Memory: about half
+        of the n keys, or those of one cell.
         """
         excess, scale = Excess(), (self._keys.size, size)
         level = _Level(self._top, self._top.count(blocks()), 0, 0, self._top_after)
@@ -64,22 +64,31 @@ class KeySearch:
             before = level.client_after[chosen] - level.counts[chosen], level.reference_before[chosen]
             level = _Level(cells, cells.count(blocks()), *before, np.searchsorted(self._keys, cells.last, "right"))
             open_cells = level.bound(excess, scale)
-        if open_cells.any():
-            self._compare(_Gathered.of(level, open_cells, blocks()), excess, scale)
+        for part in _halves(level.counts, open_cells, size):
+            self._compare(_Gathered.of(level, part, blocks()), excess, scale)
         return excess
 
     def _compare(self, gathered: "_Gathered", excess: Excess, scale: tuple[int, int]) -> None:
         """Look up every 64th of the gathered keys, then every 16th, 4th and each where there is room."""
-        size = gathered.keys.size
-        begins, width = np.zeros(1, np.intp), size
-        for stride in STRIDES:
-            steps = np.arange(0, width + stride, stride)
-            rows = max(1, CHUNK // steps.size)
-            found = [begins[:0]]
-            for start in range(0, begins.size, rows):
-                places = np.minimum(begins[start : start + rows, None] + steps, size - 1)
-                found.append(self._look_up(gathered, places, excess, scale))
-            begins, width = np.concatenate(found), stride
+        self._closer(gathered, np.zeros(1, np.intp), (gathered.keys.size, *STRIDES), excess, scale)
+
+    def _closer(
+        self,
+        gathered: "_Gathered",
+        begins: NDArray[np.intp],
+        strides: Sequence[int],
+        excess: Excess,
+        scale: tuple[int, int],
+    ) -> None:
+        """From stretches of the first stride to those of the next, a few of them down to the last at a time."""
+        if len(strides) == 1:
+            return
+        steps = np.arange(0, strides[0] + strides[1], strides[1])
+        rows = max(1, CHUNK // steps.size)
+        for start in range(0, begins.size, rows):
+            places = np.minimum(begins[start : start + rows, None] + steps, gathered.keys.size - 1)
+            found = self._look_up(gathered, places, excess, scale)
+            self._closer(gathered, found, strides[1:], excess, scale)
 
     def _look_up(
         self, gathered: "_Gathered", places: NDArray[np.intp], excess: Excess, scale: tuple[int, int]
@@ -148,6 +157,15 @@ class _Level:
         client_first = self.client_after * m - self.reference_before * n
         reference_first = self.reference_after * n - (self.client_after - self.counts) * m
         return inner & excess.beaten(client_first, reference_first)
+
+
+def _halves(counts: Counts, open_cells: NDArray[np.bool_], size: int) -> list[NDArray[np.bool_]]:
+    """The open cells in parts that hold about half of all keys at most: so much is in memory at a time."""
+    held = np.cumsum(np.where(open_cells, counts, 0))
+    if held[-1] == 0:
+        return []
+    part = 2 * (held - 1) // size
+    return [open_cells & (part == number) for number in np.unique(part[open_cells])]
 
 
 def _useful_bits(level: _Level, open_cells: NDArray[np.bool_], excess: Excess, scale: tuple[int, int]) -> int:

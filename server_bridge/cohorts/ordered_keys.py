@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 Keys = NDArray[np.signedinteger[Any]]
-BLOCK = 65_536  # values: what is worked on stays in the second-level cache
+BLOCK = 32_768  # values: what is worked on stays in the second-level cache
 
 
 def sample(values: ArrayLike, what: str) -> NDArray[Any]:
