@@ -2,7 +2,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import ArrayRecord, ConfigRecord
 from numpy.typing import NDArray
 
 from server_bridge.cohorts.clustering import AutoKMeans
@@ -10,8 +10,8 @@ from server_bridge.cohorts.cohorter import ClientId, CLMACohorter, CohortAssignm
 from server_bridge.cohorts.cosine import CosineCohorter
 from server_bridge.cohorts.selectors import AllParams, LastLayers
 from server_bridge.flower.clma import CLMA, takes_context
-from server_bridge.flower.records import to_tensors
-from tests.flower.by_hand import A, B, Client, Rounds, close, flags, fleet_of, options
+from server_bridge.flower.records import to_record, to_tensors
+from tests.flower.by_hand import A, B, Client, Rounds, close, flags, fleet_of, grid_of, options
 from tests.flower.memory_fleet import initial_weights
 
 
@@ -91,6 +91,23 @@ def test_the_context_says_what_is_known() -> None:
     assert context.examples == {1: 10.0, 2: 10.0, 3: 10.0}
     assert context.reliability == {1: 0.75}
     assert list(context.stable_changes or {}) == [3]
+
+
+def _asked(strategy: CLMA, clients: dict[int, Client], number: int) -> set[int]:
+    """Who is asked for its split-half cosine in a round."""
+    messages = strategy.configure_train(number, to_record(initial_weights()), ConfigRecord(), grid_of(clients))
+    return {m.metadata.dst_node_id for m in messages if m.content.config_records["config"].get("clma-split-half")}
+
+
+def test_only_those_about_to_be_regrouped_are_asked_for_their_reliability() -> None:
+    clients = fleet_of(a=[1, 2], c=[3])
+    strategy = CLMA(flagged=flags(r1=[1], r2=[1, 2]), **options())
+    rounds = Rounds(strategy, clients)
+    assert _asked(strategy, clients, 1) == {1}
+    rounds.run()
+    assert _asked(strategy, clients, 2) == {2}
+    assert _asked(CLMA(cohorter=CosineCohorter(), flagged=flags(r1=[1]), **options()), clients, 1) == set()
+    assert _asked(CLMA(**options()), clients, 1) == set()
 
 
 def test_paper_mode_compares_weights_with_the_reference() -> None:
