@@ -9,7 +9,7 @@ from scipy.stats import chi2, norm
 from server_bridge.cohorts.evidence import Matrix
 
 # Share of pairs with nothing in common that may be taken for having something, over all pairs.
-RISK = 0.025
+RISK = 0.01
 LEAST_SCORE = 1.9
 CHECK_RISK = 0.005
 # So few clients do not show how far cosines scatter; noise of 20 directions scatters them by 0.1 to 0.2.
@@ -43,8 +43,12 @@ def parts_in_common(cosines: Matrix, chance_errors: Matrix) -> list[list[int]]:
 
 def limit_of(clients: int) -> float:
     """The joint score above which so many clients' largest is not chance."""
-    pairs = max(1, clients * (clients - 1) // 2)
-    return float(norm.isf(RISK / pairs))
+    return float(norm.isf(RISK / pairs_of(clients)))
+
+
+def pairs_of(clients: int) -> int:
+    """How many pairs there are, at least 1."""
+    return max(1, clients * (clients - 1) // 2)
 
 
 def _join(scores: Matrix) -> list[list[int]]:
@@ -73,7 +77,7 @@ def _join(scores: Matrix) -> list[list[int]]:
 def _apart(left: list[int], right: list[int], cosines: Matrix, scores: Matrix) -> bool:
     across: NDArray[np.float64] = scores[np.ix_(left, right)]
     limit = limit_of(len(scores))
-    calm = bool(np.square(across).sum() <= chi2.isf(CHECK_RISK, across.size))
+    calm = bool(np.square(across).sum() <= chi2.isf(CHECK_RISK / pairs_of(len(scores)), across.size))
     if calm and abs(across.sum()) / np.sqrt(across.size) <= limit + 0.5:
         return True
     pairs = cosines[np.triu_indices(len(cosines), 1)]
