@@ -9,7 +9,7 @@ from scipy.stats import chi2, norm
 from server_bridge.cohorts.evidence import Matrix
 
 # Share of pairs with nothing in common that may be taken for having something, over all pairs.
-RISK = 0.01
+RISK = 0.025
 LEAST_SCORE = 1.9
 CHECK_RISK = 0.005
 # So few clients do not show how far cosines scatter; noise of 20 directions scatters them by 0.1 to 0.2.
