@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,14 @@ from edge_agent.link.interrupt import INTERRUPTED, quiet_while_loading
 
 # Stands before the real package on the path: it says that loading has begun, and takes its time.
 _SLOW = "import pathlib, time\npathlib.Path({marker!r}).touch()\ntime.sleep(60)\n"
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """What a shell starts in the background ignores ^C, and so would all that we start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
