@@ -1,6 +1,7 @@
 """How a worker confines itself: priority, memory, and death with its parent."""
 
 import ctypes
+import mmap
 import os
 import resource
 import signal
@@ -12,6 +13,7 @@ from edge_agent.training.job import WorkerLimits
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
+_PROBE_BYTES = 1024 * 1024
 _FIRST_TO_GO = "1000"  # OOM_SCORE_ADJ_MAX of linux/oom.h
 
 
@@ -40,3 +42,12 @@ def confine(limits: WorkerLimits) -> None:
     cap = limits.address_space_bytes if hard == resource.RLIM_INFINITY else min(limits.address_space_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def is_at_its_cap() -> bool:
+    """Whether not even a megabyte is left below the cap: libraries tell that in other words, SQLite as an I/O error."""
+    try:
+        mmap.mmap(-1, _PROBE_BYTES).close()
+    except OSError:
+        return True
+    return False

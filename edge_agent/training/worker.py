@@ -12,7 +12,7 @@ from edge_agent.link.durable import read_file, write_file
 from edge_agent.model.bundle import Bundle, load_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.samples.reading import read_evaluation_set, read_training_set
-from edge_agent.training.confinement import confine, die_with_parent
+from edge_agent.training.confinement import confine, die_with_parent, is_at_its_cap
 from edge_agent.training.evaluation import evaluate
 from edge_agent.training.job import (
     RESULT_FILE,
@@ -64,7 +64,7 @@ def carry_out(job_path: Path) -> WorkDone | WorkFailed:
 def failure(error: Exception, reason: FailureReason) -> WorkFailed:
     """A failure, told from one that the memory cap caused: onnxruntime says so only in words."""
     text = str(error)
-    if any(words in text for words in ALLOCATION_FAILURES):
+    if is_at_its_cap() or any(words in text for words in ALLOCATION_FAILURES):
         reason = "out-of-memory"
     return WorkFailed(reason=reason, detail=text[:DETAIL_CHARS])
 
