@@ -8,6 +8,7 @@ GATEWAYS ?= 10
 REPORT ?= demo-report
 DEMO_ARGS ?=
 BENCH_ARGS ?=
+TEST_PROCESSES ?= 2
 FUZZ_SECONDS ?= 60
 SOAK_ARGS ?= --kills 300 --seed 0
 LONG_WAITS := tests/link_faults/test_bad_links.py tests/link_faults/test_doubles.py
@@ -39,7 +40,7 @@ demo: setup mosquitto ## the main job: a drifting fleet repairs itself
 	$(BIN)/server-bridge demo --gateways $(GATEWAYS) --seed $(SEED) --report $(REPORT) $(DEMO_ARGS)
 
 test: setup mosquitto ## the tests, without the long ones
-	$(BIN)/python -m pytest -m "not long"
+	$(BIN)/python -m pytest -m "not long" -n $(TEST_PROCESSES)
 
 test-long: setup mosquitto ## kills, bad links, floods, installations: half a minute or more each
 	@# mostly waiting, so in three parts side by side

@@ -1,30 +1,63 @@
 """Fixtures for the whole suite; tests whose parts are missing are deselected and counted."""
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.broker import Mosquitto, missing_part, new_mosquitto
 
+PARTS = ("mosquitto", "oracle", "reference", "systemd")
 NOT_RUN = pytest.StashKey[Counter[str]]()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect what cannot run here; in CI that is an error."""
+    """Deselect what cannot run here."""
     config.stash[NOT_RUN] = Counter()
     for item in items:
         if "mosquitto" in getattr(item, "fixturenames", ()):
             item.add_marker("mosquitto")
-    for name in ("mosquitto", "oracle", "reference", "systemd"):
+    for name in PARTS:
         needing = [item for item in items if item.get_closest_marker(name)]
         why = missing_part(name) if needing else None
         if why is not None:
             config.stash[NOT_RUN][why] += len(needing)
             items[:] = [item for item in items if item not in needing]
             config.hook.pytest_deselected(items=needing)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of pytest-xdist hands its account to the process that tells it."""
+    workeroutput = getattr(session.config, "workeroutput", None)
+    if workeroutput is not None:
+        account: Counter[str] = session.config.stash.get(NOT_RUN, Counter())
+        workeroutput["not_run"] = dict(account)
+
+
+class WorkersAccounts:
+    """Takes what the workers of pytest-xdist could not run: each collects all tests, so one account is all."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """The account of a worker that has ended."""
+        theirs: Counter[str] = Counter(getattr(node, "workeroutput", {}).get("not_run", {}))
+        ours: Counter[str] = self._config.stash.get(NOT_RUN, Counter())
+        self._config.stash[NOT_RUN] = ours | theirs
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Listen to workers, where there are any; in CI every part must be there before anything runs."""
+    config.pluginmanager.register(WorkersAccounts(config))
+    if os.environ.get("CI"):
+        for name in PARTS:
+            missing_part(name)
 
 
 @pytest.hookimpl(trylast=True)

@@ -59,7 +59,9 @@ def test_cohorts_and_their_members_are_shown(settings: str) -> None:
 def test_the_history_tells_every_move_and_its_reason(settings: str) -> None:
     lines = _typed("cohorts", "--history", "-c", settings).splitlines()
     assert len(lines) == 11
-    assert "[a1, round 1] g1: root -> c1: drifted: drifted, and grouped by how (similarity 1)" in lines[1]
+    assert (
+        "[a1, round 1] g1: root -> c1: drifted: drifted, and grouped by how (similarity 1, standard error" in lines[1]
+    )
     assert "[a2, round 1] g5: root -> c3: drifted" in lines[-1]
     told = json.loads(_typed("cohorts", "--history", "--json", "-c", settings))
     assert [each["gateway"] for each in told["moves"]][-1] == "g5"

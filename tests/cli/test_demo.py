@@ -12,6 +12,7 @@ from server_bridge.cli.demo import unwound_by_signals
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_end_from_outside_unwinds_the_stack(number: signal.Signals, status: int) -> None:
     unwound = []
+    before = signal.signal(number, signal.SIG_DFL)  # what a terminal gives; nohup would have it ignored
 
     def hold_a_child() -> None:
         with unwound_by_signals():
@@ -21,8 +22,11 @@ def test_an_end_from_outside_unwinds_the_stack(number: signal.Signals, status: i
             finally:
                 unwound.append(number)
 
-    with pytest.raises(SystemExit) as caught:
-        hold_a_child()
+    try:
+        with pytest.raises(SystemExit) as caught:
+            hold_a_child()
+    finally:
+        signal.signal(number, before)
     assert (caught.value.code, unwound) == (status, [number])
 
 
