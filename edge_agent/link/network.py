@@ -22,6 +22,8 @@ STEADY_AFTER_S = 10.0
 IDLE_STEP_S = 1.0
 BLOCKED_STEP_S = 0.02
 
+# A connection that carried something, or held for STEADY_AFTER_S, ends a row of failures: on a link that is cut
+# every few seconds a gateway would else be away for longer and longer, though each connection serves.
 # Everybody loses a broker at one moment: the first attempt after a lost connection is spread as that after
 # this many failures, over 4 s with the usual back-off.
 LOST_COUNTS_AS = 4
@@ -63,6 +65,7 @@ class NetworkLoop:
         self._subscriptions = subscriptions
         self._link: Connection | None = None
         self._accepted = False
+        self._useful = False
         self._failures = 0
         self._evictions = 0
         self._takeovers = 0
@@ -126,6 +129,7 @@ class NetworkLoop:
     def answered(self, message_id: int, code: int, reason: str) -> None:
         """``ConnectionListener``: settle the publication."""
         publication = self._outgoing.answered(message_id)
+        self._useful = self._useful or code < FAILURE
         if publication is not None:
             self._settle(publication, code < FAILURE, reason)
 
@@ -140,7 +144,7 @@ class NetworkLoop:
     def _serve_connection(self) -> float:
         """One connection from attempt to end; returns how long to wait before the next."""
         self.connection += 1
-        self._accepted = False
+        self._accepted = self._useful = False
         began_s = time.monotonic()
         will = None if self._will is None else self._will(self.connection)
         link = self._link = Connection(self._settings, self._options, will, self)
@@ -213,7 +217,7 @@ class NetworkLoop:
         if link.taken_over or self._evictions >= EVICTIONS_TELL:
             self._takeovers += 1
             return TAKEN_OVER.first_s + TAKEN_OVER.delay_s(self._takeovers, self._rng)
-        if lasted_s >= STEADY_AFTER_S:
+        if lasted_s >= STEADY_AFTER_S or self._useful:
             self._failures = 0
         if lasted_s >= TAKEN_OVER.cap_s:
             self._takeovers = 0

@@ -41,7 +41,8 @@ class RoundSettings:
         first_learning_rate: of round 1, None: as the others. Cohorts are told apart by the direction of
             the changes, and small steps keep it: on the demo's net a third of the rate raises the cosine
             within families from about 0.40 to 0.50 and across from 0.18 to 0.23 (cut 0.35).
-        attempts: how often a round that nobody answered is tried before the adaptation fails.
+        attempts: how often a round is tried that nobody answered, or a first round that none of the
+            flagged gateways answered, before the adaptation fails.
         retry_wait_s: rest before such a round is tried again.
     """
 
@@ -143,7 +144,7 @@ class AdaptationRunner:
         if adaptation.rounds_done >= adaptation.rounds:
             self._release(adaptation)
         elif adaptation.attempts >= self._settings.attempts:
-            self._end(adaptation, FAILED, "no-replies", f"round {adaptation.rounds_done + 1}: nobody answered usably")
+            self._end(adaptation, FAILED, "no-replies", f"round {adaptation.rounds_done + 1}: no usable answers")
         elif adaptation.attempts == 0 or not self._stopped(self._settings.retry_wait_s):
             self._round(adaptation)
 
@@ -153,10 +154,11 @@ class AdaptationRunner:
         outcome, state = self._train(adaptation, flags)
         if self._stopped(0.0):
             return
-        if outcome.ok:
+        problem = _useless(adaptation, outcome, flags)
+        if problem is None:
             self._commit(adaptation, outcome, flags, started_s, self._store.blobs.put(state))
         else:
-            self._nobody(adaptation, started_s, "nobody answered usably", outcome.failed)
+            self._nobody(adaptation, started_s, problem, outcome.failed)
 
     def _train(self, adaptation: Adaptation, flags: OpenFlags) -> tuple[RoundOutcome, bytes]:
         """One round with a strategy made from what is stored, so that a resumed one is no special case."""
@@ -336,3 +338,12 @@ class AdaptationRunner:
             self._store.decisions.record(f"adaptation-{status}", reason, detail, now_s, adaptation=adaptation.id)
         self._remove({adaptation.state, *self._store.commands.update_digests(f"{adaptation.id}-")})
         _log.info("adaptation-ended", adaptation=adaptation.id, status=status, reason=reason, detail=detail)
+
+
+def _useless(adaptation: Adaptation, outcome: RoundOutcome, flags: OpenFlags) -> str | None:
+    """Why a round counts as an attempt only: a first round without anyone it is for would adapt the others."""
+    if not outcome.ok:
+        return "nobody answered usably"
+    if adaptation.rounds_done == 0 and flags.gateways and not flags.gateways & set(outcome.ok):
+        return f"none of the flagged gateways answered usably: {', '.join(sorted(flags.gateways))}"
+    return None

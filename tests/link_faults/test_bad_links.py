@@ -93,12 +93,15 @@ def test_the_loop_closes_over_a_modem(tmp_path: Path, mosquitto: Mosquitto) -> N
 def test_the_loop_closes_over_a_link_cut_every_few_seconds(tmp_path: Path, mosquitto: Mosquitto) -> None:
     """And nobody takes the cuts for a double of the gateway."""
     fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
-    with _linked(fleet, LinkFault(cut_every_s=3.0)) as links:
+    with _linked(fleet, LinkFault(cut_every_s=5.0)) as links:
         try:
             fleet.start()
-            fleet.wait("the loop to close", _closed, timeout_s=180)
+            fleet.wait(
+                "the loop to close, and each link to be cut twice",
+                lambda store: _closed(store) and all(link.cuts >= 2 for link in links.values()),
+                timeout_s=180,
+            )
             _check_nothing_lost(fleet)
-            assert all(link.cuts >= 2 for link in links.values())
             with fleet.store() as store:
                 assert not store.events.recent(kinds=("error",))
         finally:

@@ -4,8 +4,8 @@ import queue
 import random
 from dataclasses import dataclass
 
-from edge_agent.link.events import Connected, Disconnected, SessionEvent
-from edge_agent.link.network import EVICTIONS_TELL
+from edge_agent.link.events import Connected, Disconnected, Published, SessionEvent
+from edge_agent.link.network import EVICTIONS_TELL, LOST_COUNTS_AS
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import Backoff, BrokerSettings
 from tests.broker import Mosquitto
@@ -41,6 +41,33 @@ def test_resets_in_a_row_are_not_taken_for_a_double(mosquitto: Mosquitto) -> Non
                 lost = inbox.get(timeout=10.0)
                 assert isinstance(lost, Disconnected)
                 assert not lost.taken_over
+        finally:
+            session.stop(1.0)
+
+
+def test_connections_that_carry_something_do_not_make_the_waits_grow(mosquitto: Mosquitto) -> None:
+    """Chance: were they to grow, all eight would be this short once in 100,000 runs."""
+    inbox: queue.Queue[SessionEvent] = queue.Queue(100)
+    backoff = Backoff(first_s=0.02, cap_s=4.0)
+    with LinkProxy(mosquitto.port, LinkFault()) as link:
+        session = MqttSession(
+            BrokerSettings("127.0.0.1", link.port),
+            "gw1",
+            clean_start=True,
+            session_expiry_s=0,
+            inbox=inbox,
+            backoff=backoff,
+        )
+        session.start()
+        try:
+            for number in range(8):
+                assert isinstance(inbox.get(timeout=10.0), Connected)
+                session.publish("t", b"%d" % number)
+                assert isinstance(inbox.get(timeout=10.0), Published)
+                link.cut()
+                lost = inbox.get(timeout=10.0)
+                assert isinstance(lost, Disconnected)
+                assert lost.retry_in_s <= backoff.first_s * 2 ** (LOST_COUNTS_AS - 1)
         finally:
             session.stop(1.0)
 

@@ -166,6 +166,29 @@ def test_a_round_nobody_answers_is_retried_and_then_fails_with_its_reason(tmp_pa
     assert side.reasons()[-1] == "wait:cool-down"
 
 
+def test_a_first_round_without_any_flagged_gateway_adapts_nobody(tmp_path: Path) -> None:
+    side = bench(tmp_path)
+    flag_four(side)
+    for name in ("g1", "g2", "g3", "g4"):
+        side.fleet.members[name].silent = True
+    side.look()
+    (adaptation,) = side.store.adaptations.all()
+    assert (adaptation.status, adaptation.reason) == ("failed", "no-replies")
+    assert "none of the flagged gateways answered usably: g1, g2, g3, g4" in side.store.decisions.recent()[1].detail
+    assert len(side.store.flags.open()) == 4
+    assert side.releases.released == []
+
+
+def test_one_flagged_gateway_that_answers_makes_a_first_round(tmp_path: Path) -> None:
+    side = bench(tmp_path, rounds=1)
+    flag_four(side)
+    for name in ("g1", "g2", "g3"):
+        side.fleet.members[name].silent = True
+    side.look()
+    assert {flag.gateway for flag in side.store.flags.open()} == {"g1", "g2", "g3"}
+    assert [row.attempt for row in side.store.adaptations.rounds("a1")] == [1]
+
+
 def test_an_offline_fleet_is_no_crash(tmp_path: Path) -> None:
     side = bench(tmp_path)
     for member in side.fleet.members.values():
