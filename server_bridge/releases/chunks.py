@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence, Set
 
 import structlog
 
-from edge_agent.errors import TransientError
+from edge_agent.errors import StorageError, TransientError
 from edge_agent.wire.blobs import BlobReference, ChunkList, chunks, make_chunk_list, sha256_hex
 from edge_agent.wire.codec import encode
 from edge_agent.wire.topics import FleetTopics
+from server_bridge.releases.broker_copies import BrokerCopies
 from server_bridge.releases.ledger import RetainedLedger
 from server_bridge.releases.readback import ReadBack
 from server_bridge.releases.retained_line import RetainedLine
@@ -28,6 +29,7 @@ class BlobPublisher:
     """Makes blobs available under ``all/blob``; any thread may call.
 
     Args:
+        copies: where a blob is had again that the disk has damaged or lost.
         blobs: holds every blob's bytes for good.
         budget_bytes: of retained chunks; beyond, unused blobs are cleared early.
         clock: seconds since 1970.
@@ -37,6 +39,7 @@ class BlobPublisher:
         self,
         line: RetainedLine,
         readback: ReadBack,
+        copies: BrokerCopies,
         topics: FleetTopics,
         blobs: BlobFolder,
         ledger: RetainedLedger,
@@ -46,6 +49,7 @@ class BlobPublisher:
     ) -> None:
         self._line = line
         self._readback = readback
+        self._copies = copies
         self._topics = topics
         self._blobs = blobs
         self._ledger = ledger
@@ -127,7 +131,7 @@ class BlobPublisher:
         """
         with self._lock:
             for one in references:
-                count = len(make_chunk_list(self._blobs.read(one.digest)).digests)
+                count = len(make_chunk_list(self._bytes(one)).digests)
                 topics = [self._topics.chunk(one.digest, index) for index in range(count)]
                 cleared = [(topic, b"") for topic in (*topics, self._topics.chunk(one.chunk_list, 0))]
                 self._line.publish(cleared, timeout_s=PUBLISH_TIMEOUT_S)
@@ -164,12 +168,23 @@ class BlobPublisher:
         expected: dict[str, list[str]] = {}
         for one in references:
             expected[one.chunk_list] = [one.chunk_list]
-            expected[one.digest] = list(make_chunk_list(self._blobs.read(one.digest)).digests)
+            expected[one.digest] = list(make_chunk_list(self._bytes(one)).digests)
         absent = self._readback.absent(expected)
         return [one for one in references if one.digest in absent or one.chunk_list in absent]
 
+    def _bytes(self, reference: BlobReference) -> bytes:
+        try:
+            return self._blobs.read(reference.digest)
+        except StorageError as error:
+            data = self._copies.fetch(reference)
+            if data is None:
+                raise
+            self._blobs.restore(data)
+            _log.warning("blob-restored", digest=reference.digest, problem=error.problem, source="broker")
+            return data
+
     def _messages(self, reference: BlobReference) -> list[tuple[str, bytes]]:
-        data = self._blobs.read(reference.digest)
+        data = self._bytes(reference)
         chunk_list = make_chunk_list(data)
         messages = [
             (self._topics.chunk(reference.digest, index), chunk)

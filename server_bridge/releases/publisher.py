@@ -16,6 +16,7 @@ from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages.state import State
 from edge_agent.wire.release import Membership, decode_release_map, encode_release_map
 from edge_agent.wire.topics import FleetTopics
+from server_bridge.releases.broker_copies import BrokerCopies
 from server_bridge.releases.chunks import BUDGET_BYTES, BlobPublisher
 from server_bridge.releases.claims import GatewayClaims
 from server_bridge.releases.drafting import Draft, NewWeights, ReleaseRequest, draft
@@ -97,9 +98,10 @@ class Publisher:
             settings, client_id, self._topics, on_connected=self._connected, on_map=self._map_seen
         )
         readback = ReadBack(settings, f"{client_id}.readback", self._topics)
+        copies = BrokerCopies(settings, f"{client_id}.readback", self._topics)
         ledger = RetainedLedger(parts.ledger)
         self._blobs = BlobPublisher(
-            self._line, readback, self._topics, parts.blobs, ledger, budget_bytes=budget_bytes, clock=clock
+            self._line, readback, copies, self._topics, parts.blobs, ledger, budget_bytes=budget_bytes, clock=clock
         )
         self._blobs.keep({one.digest for one in self._record.blobs})
         self._signed = self._record.versions.value()

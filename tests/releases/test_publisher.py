@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import structlog
 
 from edge_agent.errors import RejectedUpdate, TransientError
 from edge_agent.link.blob_store import BlobStore
@@ -240,6 +241,35 @@ def test_a_broker_that_lost_everything_gets_it_back(
         downloader.fetch(reference, timeout_s=10)
 
 
+@pytest.mark.parametrize("damage", ["torn", "zeroed", "gone"])
+def test_a_blob_that_the_disk_damaged_is_had_again_from_the_broker(bridge: Bridge, damage: str) -> None:
+    assert bridge.publisher.wait_asserted(20)
+    (weights,) = {one.current.weights.digest for one in bridge.publisher.latest.cohorts}
+    file = bridge.home / "blobs" / weights[:2] / weights
+    whole = file.read_bytes()
+    bridge.close()
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(whole[: len(whole) // 2] if damage == "torn" else bytes(len(whole)))
+    bridge.open()
+    assert bridge.publisher.wait_asserted(20)
+    assert file.read_bytes() == whole
+
+
+def test_a_blob_that_nobody_holds_any_more_is_named(bridge: Bridge, mosquitto: Mosquitto) -> None:
+    assert bridge.publisher.wait_asserted(20)
+    (weights,) = {one.current.weights.digest for one in bridge.publisher.latest.cohorts}
+    bridge.close()
+    (bridge.home / "blobs" / weights[:2] / weights).write_bytes(b"torn")
+    mosquitto.kill()
+    mosquitto.start()
+    with structlog.testing.capture_logs() as logs:
+        bridge.open()
+        eventually(lambda: any(weights in str(entry.get("problem")) for entry in logs), timeout_s=30)
+    assert not bridge.publisher.asserted
+
+
 def test_the_base_of_a_round_is_back_without_a_gateways_asking(
     bridge: Bridge, mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
@@ -399,8 +429,7 @@ def test_a_gateway_follows_releases_over_a_real_broker(bridge: Bridge, bundle: B
         )
         key_id, signature = bridge.signer.sign_command(order)
         assert updater.verify_command(key_id, signature, order)
-        eventually(lambda: updater.state == "committed")
-        assert blobs.total_bytes == 0
+        eventually(lambda: updater.state == "committed" and blobs.total_bytes == 0)
     finally:
         updater.stop(5.0)
         gateway.close()
