@@ -6,7 +6,6 @@ broker ── station (session, ingest, commands, uploads) ── store ── c
 
 import difflib
 import os
-import signal
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ import structlog
 
 from edge_agent.errors import ConfigError, StorageError
 from edge_agent.link.durable import read_file
+from edge_agent.link.interrupt import stop_on_signals
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.messages import State
@@ -24,7 +24,7 @@ from server_bridge.config import BridgeSettings
 from server_bridge.errors import BridgeFailure
 from server_bridge.fleet.loops import Loop
 from server_bridge.fleet.station import FleetStation, client_id
-from server_bridge.flower.strategies import StrategySettings
+from server_bridge.flower.strategies import StrategySettings, make_strategy
 from server_bridge.folder_lock import lock_folder
 from server_bridge.releases.provision import (
     BUNDLES_FOLDER,
@@ -65,7 +65,7 @@ class BridgeRuntime:
         settings: from ``bridge.toml``.
 
     Raises:
-        ConfigError: the folder holds no fleet, or another bridge runs in it.
+        ConfigError: the folder holds no fleet, another bridge runs in it, or no strategy is as the settings say.
         StorageError: disk or database.
     """
 
@@ -78,6 +78,8 @@ class BridgeRuntime:
         self._book = FileReleaseBook(data_dir / RELEASES_FOLDER)
         latest = _latest(self._book, settings)
         bundles = BundleFolder(data_dir / BUNDLES_FOLDER)
+        strategy = StrategySettings(**settings.strategy.model_dump())
+        make_strategy(strategy)  # what does not go together is refused now, not when drift is flagged
         _refuse_unknown_graph(settings, bundles.manifest(latest.fleet.default_bundle))
         self._keeper = StoreKeeper(settings.bridge.store, data_dir, {"cohort": highest_cohort(latest)})
         self.store = self._keeper.store
@@ -100,7 +102,7 @@ class BridgeRuntime:
             self.station.fleet,
             bundles,
             self.publisher,
-            StrategySettings(**settings.strategy.model_dump()),
+            strategy,
             RoundSettings(**settings.round.model_dump()),
             watch.open_flags,
             self._stopped,
@@ -128,8 +130,7 @@ class BridgeRuntime:
         Raises:
             BridgeFailure: a part died by itself.
         """
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stopping.set())
+        stop_on_signals(self._stopping)
         self.start()
         try:
             while not self._stopping.wait(LOOK_S):

@@ -1,5 +1,6 @@
 """The check's looks at the network: our certificates, and the way to a broker, a step at a time."""
 
+import os
 import queue
 import socket
 import ssl
@@ -62,6 +63,7 @@ def _look_at_pair(tls: TlsSettings, identity: str, certificate: Path, key: Path,
             others = sorted(one.stem for one in path.parent.glob(f"*{certificate.suffix}") if one != tls.ca)
             holds = f"; there are: {', '.join(others)}" if others else ""
             raise _Problem(f"{path} is not there{holds}", remedy)
+    _require_readable(certificate, key)
     facts = read_certificate(certificate)
     if facts.common_name != identity:
         raise _Problem(f"{certificate} is of {facts.common_name!r}, this is {identity!r}", remedy)
@@ -76,6 +78,15 @@ def _look_at_pair(tls: TlsSettings, identity: str, certificate: Path, key: Path,
             "set the clock; if it is right, make new certificates: `server-bridge pki gateway ID -o DIR`",
         )
     return facts.ends_s
+
+
+def _require_readable(*paths: Path) -> None:
+    for path in paths:
+        if not os.access(path, os.R_OK):
+            raise _Problem(
+                f"this user cannot read {path}",
+                "give it to the user that the agent runs as (`chown -R edge-agent: FOLDER`), and check as that user",
+            )
 
 
 def look_at_broker(what: str, broker: BrokerSettings, client_id: str, floor_s: float) -> Finding:
@@ -94,7 +105,8 @@ def look_at_broker(what: str, broker: BrokerSettings, client_id: str, floor_s: f
                     _judgement(secured, judged.tls, floor_s)
         _greet(judged, client_id)
     except _Problem as problem:
-        return Finding(what, False, f"{_place(broker)}: {problem.saw}", problem.remedy)
+        remedy = problem.remedy.replace("[broker]", f"[{what}]")  # the finding's name is its section's
+        return Finding(what, False, f"{_place(broker)}: {problem.saw}", remedy)
     return Finding(what, True, f"{_place(broker)} accepts us" + ("" if broker.tls else " (without TLS)"))
 
 
@@ -120,6 +132,7 @@ def _connect(broker: BrokerSettings) -> socket.socket:
 
 
 def _handshake(sock: socket.socket, tls: TlsSettings, host: str, client_id: str) -> ssl.SSLSocket:
+    _require_readable(*(path for path in (tls.ca, *(tls.own_files(client_id) or ())) if path.exists()))
     try:
         return tls_context(tls, client_id).wrap_socket(sock, server_hostname=host)
     except ssl.SSLError as error:

@@ -39,7 +39,12 @@ def look_at_source(settings: AgentSettings, manifest: Manifest, wait_s: float) -
         return Finding("source", True, f"samples on {section.samples_topic!r} fit the bundle")
     if live.bad_messages:
         saw = f"{live.bad_messages} messages on {section.samples_topic!r} do not fit, the last: {live.last_problem}"
-        return Finding("source", False, saw, "send what docs/settings.md and the bundle's manifest.json say")
+        return Finding(
+            "source",
+            False,
+            saw,
+            'send samples {"id", "time", "features": {input: list}} and labels {"id", "value"} (docs/data.md)',
+        )
     saw = f"{section.samples_topic!r} at {section.host}:{section.port} is silent: no message in {wait_s:g} s"
     remedy = (
         "check [source] samples_topic, what publishes there, and our right to read it; --source-wait-s waits longer"

@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import signal
 import threading
 import time
 
@@ -12,6 +11,7 @@ import edge_agent
 from edge_agent.config import AgentSettings
 from edge_agent.errors import StorageError
 from edge_agent.link.durable import make_directory
+from edge_agent.link.interrupt import stop_on_signals
 from edge_agent.link.outbox import Outbox
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.link.settings import TimeJudge
@@ -94,8 +94,7 @@ class Agent:
 
     def run(self) -> bool:
         """Serve until SIGTERM or SIGINT; returns whether a part died instead."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._stopping.set())
+        stop_on_signals(self._stopping)
         parts = self._parts()
         for part in parts.values():
             part.start()

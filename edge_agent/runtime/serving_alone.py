@@ -5,7 +5,6 @@ offer; its model it has, and it serves it.
 """
 
 import os
-import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +15,7 @@ import structlog
 from edge_agent.config import AgentSettings
 from edge_agent.errors import EdgeError, StorageError
 from edge_agent.link.durable import remove_file, write_file
+from edge_agent.link.interrupt import stop_on_signals
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.model.bundle import WEIGHTS, Bundle, load_bundle
 from edge_agent.ota.slot import Slot
@@ -58,8 +58,7 @@ def serve_alone(
     sink = make_sink(settings)
     pipeline = Pipeline(source, server, sink)
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    stop_on_signals(stopping)
     sink.start()
     pipeline.start()
     _log.error("serving_alone", problem=problem.problem, hint=problem.hint, weights=slot.weights)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
@@ -33,6 +34,7 @@ def cohorts(
 ) -> None:
     """Show the cohorts and who is in them; with --history every move and its reason."""
     if context.invoked_subcommand is not None:
+        _refuse_early_options(context)
         return
     with closing(open_store(load_settings(config))) as store:
         lives, moves = store.lineage.cohorts(), store.lineage.moves()
@@ -86,6 +88,8 @@ def plot(
     """Draw who was in which cohort, round by round, as one self-contained SVG file."""
     from server_bridge.cli.cohort_chart import Column, cohort_chart
 
+    if out.exists() and not out.is_file():
+        raise ConfigError(f"--out {str(out)!r} is no file", "name the SVG file to write")
     with closing(open_store(load_settings(config))) as store:
         adaptations = _adaptations(store, bundle)
         rounds = [
@@ -97,6 +101,15 @@ def plot(
         moves = store.lineage.moves(bundle=adaptations[-1].bundle)
     write_file(out, cohort_chart(rounds, moves).encode())
     typer.echo(f"{out}: {len(rounds)} rounds of bundle {adaptations[-1].bundle[:DIGEST_SIGNS]}")
+
+
+def _refuse_early_options(context: typer.Context) -> None:
+    """Before a subcommand an option would be taken for the table's, and not be heard."""
+    early = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if early:
+        raise ConfigError(
+            f"options stand before `{context.invoked_subcommand}`", "put them behind it: cohorts explain ID -c FILE"
+        )
 
 
 def _adaptations(store: Store, bundle: str) -> list[Adaptation]:

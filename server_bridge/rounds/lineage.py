@@ -1,5 +1,6 @@
 """From a round's outcome to the lineage of cohorts in the store, inside the transaction that commits the round."""
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -149,9 +150,11 @@ def _life(moment: Moment, cohort: str) -> CohortLife:
 
 
 def named(facts: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, Any]:
-    """Statistics with gateways named by their ids instead of their node ids."""
+    """Statistics with gateways named by their ids instead of their node ids, in their sentence too."""
 
     def value(key: str, content: Any) -> Any:
+        if key == "sentence":
+            return re.sub(r"\d+", lambda found: names.get(int(found[0]), found[0]), str(content))
         if isinstance(content, dict):
             return {name: value(name, inner) for name, inner in content.items()}
         return names.get(content, content) if key == "client" and isinstance(content, int) else content

@@ -72,7 +72,8 @@ class StoreCopies:
         if not self._folder.is_dir():
             return []
         with storage_errors("list", self._folder):
-            found = [(int(name[1]), path) for path in self._folder.iterdir() if (name := _NAME.fullmatch(path.name))]
+            named = [(_NAME.fullmatch(path.name), path) for path in self._folder.iterdir() if path.is_file()]
+            found = [(int(name[1]), path) for name, path in named if name]
             stats = [(number, path, path.stat()) for number, path in found]
         return sorted(
             (Copy(number, path, stat.st_mtime, stat.st_size) for number, path, stat in stats),
@@ -108,7 +109,7 @@ class StoreCopies:
         ``None``: there is none.
 
         Raises:
-            StorageError: the disk refused.
+            StorageError: the disk refused, and no copy could be read and is sound.
         """
         try:
             yield self._newest_sound()
@@ -116,16 +117,22 @@ class StoreCopies:
             sweep_temporaries(self._folder)
 
     def _newest_sound(self) -> tuple[Copy, Path] | None:
+        unread: StorageError | None = None
         for copy in self.all():
             temporary = temporary_beside(copy.path)
-            with storage_errors("copy", copy.path):
-                shutil.copyfile(copy.path, temporary)
             try:
+                with storage_errors("copy", copy.path):
+                    shutil.copyfile(copy.path, temporary)
                 check_file(temporary, holds_tables, integrity_check, content_check)
                 return copy, temporary
             except StoreDamaged as error:
                 _log.error("store-copy-damaged", copy=str(copy.path), problem=error.problem)
-                remove_file(temporary)
+            except StorageError as error:
+                _log.error("store-copy-unread", copy=str(copy.path), problem=error.problem)
+                unread = unread or error
+            remove_file(temporary)
+        if unread is not None:
+            raise unread
         return None
 
     def _copied(self, workshop: Path) -> Path:

@@ -108,10 +108,17 @@ def require_present(store: Path, copies: StoreCopies) -> None:
     """For the commands beside the bridge: they must not make a new store where one was lost.
 
     Raises:
-        StorageError: the store is gone, and a copy of it is there.
+        StorageError: the store is gone or emptied, and a copy of it is there.
     """
-    if not store.exists() and copies.all():
-        raise StorageError(f"{store} is gone", "start the bridge: it restores its newest copy")
+    if not copies.all():
+        return
+    remedy = "start the bridge: it restores its newest copy"
+    if not store.exists():
+        raise StorageError(f"{store} is gone", remedy)
+    try:
+        check_file(store, holds_tables)
+    except StoreDamaged as error:
+        raise StorageError(error.problem, remedy) from error
 
 
 def _lose_damaged_log(store: Path) -> LogLost | None:

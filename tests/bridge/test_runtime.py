@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -256,6 +257,18 @@ def test_a_training_graph_that_the_bundle_lacks_is_named_with_those_it_has(plant
     assert ended.returncode == 2
     assert "[round] training_graph = 'sdg'" in ended.stderr
     assert "it has 'sgd'; did you mean 'sgd'?" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_mean_that_the_strategy_does_not_take_is_refused_at_the_start(plant: Plant) -> None:
+    text = plant.config.read_text()
+    name = re.search(r'\[strategy\]\nname = "[a-z-]+"\n', text)
+    lines = '[strategy]\nname = "fedavg"\naggregation = "krum"\n'
+    plant.config.write_text(text.replace(name[0], lines) if name else f"{text}\n{lines}")
+    command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(plant.config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 2
+    assert "'krum' is not for fedavg" in ended.stderr
     assert "Traceback" not in ended.stderr
 
 

@@ -334,6 +334,7 @@ def test_a_live_source_that_is_silent_or_closed(bridge: Path, tmp_path: Path, mo
     live_source(settings, free_port())
     found = check(settings, "--source-wait-s", "1")
     assert (found.failed, "nothing listens there" in found.saw["source"]) == (["source"], True)
+    assert "check [source] host and port" in found.remedy["source"]
 
 
 @pytest.mark.parametrize("fits", [True, False])

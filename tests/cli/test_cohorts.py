@@ -1,6 +1,7 @@
 """``server-bridge cohorts``, as typed, on the store that real adaptations have written."""
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -115,6 +116,29 @@ def test_the_picture_has_a_cell_for_every_gateway_and_round_and_nothing_from_els
     assert {"g1", "c3", "a1", "a2", "2 now"} <= words
     assert "href" not in out.read_text()
     assert float(picture.attrib["viewBox"].split()[2]) > 0
+
+
+def test_the_reason_in_words_names_gateways(settings: str) -> None:
+    words = _typed("cohorts", "explain", "g1", "-c", settings)
+    (sentence,) = [line for line in words.splitlines() if line.strip().startswith("in words:")]
+    assert "g2" in sentence
+    assert not re.search(r"\d{6,}", sentence)
+
+
+@pytest.mark.parametrize(
+    ("typed", "problem"),
+    [
+        (["cohorts", "-c", "other.toml", "explain", "g1"], "options stand before `explain`"),
+        (["cohorts", "--json", "explain", "g1"], "options stand before `explain`"),
+        (["cohorts", "plot", "-o", "."], "is no file"),
+        (["cohorts", "plot", "-o", "/dev/null"], "is no file"),
+    ],
+)
+def test_what_would_not_be_heard_or_would_be_written_over_is_refused(
+    settings: str, typed: list[str], problem: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        CliRunner().invoke(app, typed, catch_exceptions=False)
 
 
 def test_before_any_round_it_says_so(side: Bench, tmp_path: Path) -> None:

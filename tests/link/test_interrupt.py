@@ -63,3 +63,18 @@ def test_one_that_is_ignored_stays_ignored() -> None:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+_STOPPED_WHILE_IT_HOLDS_THE_LOCK = """
+import os, signal, threading
+from edge_agent.link.interrupt import stop_on_signals
+stopping = threading.Event()
+stop_on_signals(stopping)
+with stopping._cond:  # as Event.wait does on the main thread
+    os.kill(os.getpid(), signal.SIGTERM)
+assert stopping.wait(20)
+"""
+
+
+def test_a_signal_while_the_main_thread_holds_the_events_lock_is_no_deadlock() -> None:
+    subprocess.run([sys.executable, "-c", _STOPPED_WHILE_IT_HOLDS_THE_LOCK], check=True, timeout=30)

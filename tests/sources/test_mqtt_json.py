@@ -1,8 +1,10 @@
 import json
 import queue
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,6 +30,16 @@ WAIT_S = 20.0
 
 def _payload(**changes: object) -> bytes:
     return json.dumps(SAMPLE | changes).encode()
+
+
+def test_the_documents_examples_are_read() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "data.md").read_text(encoding="utf-8")
+    inputs = [TensorSpec(name="x", dtype="float32", shape=["n", 3])]
+    examples = re.findall(r"```json (sample|label)\n(.*?)\n```", page, re.DOTALL)
+    samples = [read_sample(text.encode(), inputs) for kind, text in examples if kind == "sample"]
+    labels = [read_label(text.encode()) for kind, text in examples if kind == "label"]
+    assert [sample.holdout for sample in samples] == [False, True]
+    assert [label.id for label in labels] == [samples[1].id]
 
 
 def test_a_sample_is_read_into_the_models_types() -> None:

@@ -1,3 +1,4 @@
+import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +170,41 @@ def test_a_command_beside_the_bridge_makes_no_new_store_where_one_was_lost(store
     with pytest.raises(StorageError, match=r"store.db is gone.*start the bridge"):
         require_present(store, copies)
     assert not store.exists()
+
+
+def test_a_command_beside_the_bridge_writes_nothing_into_a_store_that_was_emptied(
+    store: Path, copies: StoreCopies
+) -> None:
+    store.write_bytes(b"")
+    with pytest.raises(StorageError, match=r"store.db.*start the bridge"):
+        require_present(store, copies)
+    assert store.read_bytes() == b""
+    assert isinstance(recover(store, copies), Restored)
+
+
+def test_a_copy_that_cannot_be_read_is_passed_over(
+    store: Path, copies: StoreCopies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = copies.take()
+    copy_file = shutil.copyfile
+
+    def bad_sector(source: Path, target: Path) -> Path:
+        if source == newest.path:
+            raise OSError(errno.EIO, "Input/output error")
+        return copy_file(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", bad_sector)
+    garbage(store)
+    restored = recover(store, copies)
+    assert isinstance(restored, Restored)
+    assert restored.copy.number == newest.number - 1
+    assert is_whole(store)
+
+
+def test_what_is_no_file_is_no_copy(store: Path, copies: StoreCopies) -> None:
+    (copies.folder / "99.db").mkdir()
+    garbage(store)
+    assert isinstance(recover(store, copies), Restored)
 
 
 def test_neither_copies_nor_what_is_set_aside_grow_without_bound(store: Path, copies: StoreCopies) -> None:
