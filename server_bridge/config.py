@@ -70,6 +70,15 @@ class TriggerSection(Section):
     min_samples_cap_s: NotNegative = 600.0
     cooldown_s: NotNegative = 300.0
 
+    @model_validator(mode="after")
+    def _cap_before_age(self) -> Self:
+        if self.min_samples_cap_s >= self.max_age_s:
+            raise ValueError(
+                f"min_samples_cap_s = {self.min_samples_cap_s:g} must be less than max_age_s = {self.max_age_s:g}:"
+                " flags would be too old before they are acted on"
+            )
+        return self
+
 
 class RoundSection(Section):
     """What every round asks of the gateways.

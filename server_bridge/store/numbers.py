@@ -11,6 +11,8 @@ from edge_agent.wire.errors import WireError
 
 NUMBERS_FILE = "numbers.json"
 NUMBERS_CAP_BYTES = 64 * 1024
+BELIEVED_AT_MOST = 2**48
+"""A counter that rises once a second needs nine million years to it: what is above was never given out by us."""
 
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +60,10 @@ class HighestNumbers:
     def _read(self) -> dict[str, int]:
         data = read_file(self._path, cap_bytes=NUMBERS_CAP_BYTES)
         try:
-            return dict(decode(_File, data, cap_bytes=NUMBERS_CAP_BYTES).highest)
+            highest = dict(decode(_File, data, cap_bytes=NUMBERS_CAP_BYTES).highest)
+            if max(highest.values(), default=0) > BELIEVED_AT_MOST:
+                raise WireError(NUMBERS_FILE, f"a number above {BELIEVED_AT_MOST}")
+            return highest
         except WireError as error:
             _log.error("numbers-unreadable", path=str(self._path), problem=error.problem)
             self.is_lost = True

@@ -34,6 +34,10 @@ def test_tls_files_are_found_beside_the_file(tmp_path: Path) -> None:
         ("", ["[bridge]", "add"]),
         ('[bridge]\nfleet = "a b"\n', ["fleet", "a b"]),
         ('[bridge]\nfleet = "a"\n[trigger]\nmin_flag = 3\n', ["[trigger] min_flag", "did you mean 'min_flags'"]),
+        (
+            '[bridge]\nfleet = "a"\n[trigger]\nmax_age_s = 60\n',
+            ["[trigger]", "min_samples_cap_s = 600 must be less than max_age_s = 60"],
+        ),
         ('[bridge]\nfleet = "a"\n[triger]\nmin_flags = 3\n', ["[triger]", "did you mean 'trigger'"]),
         ('[bridge]\nfleet = "a"\n[round]\ntimeout_s = -1\n', ["[round] timeout_s = -1", "greater than 0"]),
         ('[bridge]\nfleet = "a"\n[strategy]\nname = "magic"\n', ["[strategy] name = 'magic'", "clma"]),
