@@ -22,6 +22,8 @@ from edge_agent.link.settings import BrokerSettings
 from edge_agent.link.tls import check_dates, tls_context
 
 CONNECT_TIMEOUT_S = 5.0
+DYING_S = 0.5
+"""A killed process may still be listened for by the kernel for a moment, and what connects then is reset after it."""
 MAX_PACKET_BYTES = 1024 * 1024
 TAKEN_OVER = 0x8E
 FAILURE = 0x80
@@ -166,9 +168,10 @@ class Connection:
     def broker_is_gone(self) -> bool:
         """Whether nothing listens there now: then it was no other client that ended this connection."""
         try:
-            with socket.create_connection((self._settings.host, self._settings.port), CONNECT_TIMEOUT_S):
-                return False
-        except ConnectionRefusedError:
+            with socket.create_connection((self._settings.host, self._settings.port), CONNECT_TIMEOUT_S) as probe:
+                probe.settimeout(DYING_S)
+                return probe.recv(1) == b""
+        except (ConnectionRefusedError, ConnectionResetError):
             return True
         except OSError:
             return False
