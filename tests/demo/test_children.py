@@ -78,8 +78,9 @@ def test_an_interrupt_from_the_terminal_does_not_reach_them(tmp_path: Path) -> N
 @pytest.mark.skipif(not dies_with_us(), reason="setpriv of util-linux is not here")
 def test_they_end_with_the_process_that_started_them_however_it_ends(tmp_path: Path) -> None:
     starter = (
-        "import os, signal, sys; from pathlib import Path; from server_bridge.demo.children import Children\n"
+        "import os, signal, sys, time; from pathlib import Path; from server_bridge.demo.children import Children\n"
         f"child = Children(Path({str(tmp_path)!r})).start('sleeper', {PYTHON!r}, {SLEEP!r})\n"
+        "while b'setpriv' in Path(f'/proc/{child.process.pid}/cmdline').read_bytes(): time.sleep(0.01)\n"  # bound by then
         "print(child.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     (tmp_path / "sleeper.log").touch()
