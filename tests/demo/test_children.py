@@ -80,7 +80,8 @@ def test_they_end_with_the_process_that_started_them_however_it_ends(tmp_path: P
     starter = (
         "import os, signal, sys, time; from pathlib import Path; from server_bridge.demo.children import Children\n"
         f"child = Children(Path({str(tmp_path)!r})).start('sleeper', {PYTHON!r}, {SLEEP!r})\n"
-        "while b'setpriv' in Path(f'/proc/{child.process.pid}/cmdline').read_bytes(): time.sleep(0.01)\n"  # bound by then
+        # once it is no longer setpriv it is bound to us
+        "while b'setpriv' in Path(f'/proc/{child.process.pid}/cmdline').read_bytes(): time.sleep(0.01)\n"
         "print(child.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     (tmp_path / "sleeper.log").touch()
