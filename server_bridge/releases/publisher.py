@@ -9,25 +9,24 @@ from pathlib import Path
 
 import structlog
 
-from edge_agent.errors import ConfigError, EdgeError, RejectedUpdate, StorageError, TransientError
+from edge_agent.errors import ConfigError, EdgeError, StorageError, TransientError
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.blobs import BlobReference, sha256_hex
-from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages.state import State
-from edge_agent.wire.release import Membership, decode_release_map, encode_release_map
+from edge_agent.wire.release import Membership
 from edge_agent.wire.topics import FleetTopics
 from server_bridge.releases.broker_copies import BrokerCopies
 from server_bridge.releases.chunks import BUDGET_BYTES, BlobPublisher
 from server_bridge.releases.claims import GatewayClaims
-from server_bridge.releases.drafting import Draft, NewWeights, ReleaseRequest, draft
+from server_bridge.releases.drafting import NewWeights, ReleaseRequest, draft
 from server_bridge.releases.ledger import RetainedLedger
 from server_bridge.releases.readback import ReadBack
 from server_bridge.releases.record import ReleaseBook, ReleaseRecord
-from server_bridge.releases.repository import ONLINE_LIFETIME_S, Files, RoleVersions, metadata_files
+from server_bridge.releases.repository import ONLINE_LIFETIME_S, RoleVersions
 from server_bridge.releases.retained_line import RetainedLine
 from server_bridge.releases.retained_map import Judged, Verdict, judge
+from server_bridge.releases.signed_release import Release, sign_release
 from server_bridge.releases.signer_client import SignerClient
-from server_bridge.releases.signing import VersionNumbers
 from server_bridge.store.blobs import BlobFolder
 
 MAP_TIMEOUT_S = 15.0
@@ -183,7 +182,11 @@ class Publisher:
             content = draft(self._record, request)
             for data in content.weights.values():
                 self._parts.blobs.put(data)
-            record, release_map = self._sign(content)
+            self._signed = self._signed.next_online()  # first: what was signed once is never signed again
+            former = Release(self._record, self._map)
+            record, release_map = sign_release(
+                former, content, self._signed, self._parts.signer, self._parts.blobs, self._clock()
+            )
             self._blobs.publish_all([*content.weights.values(), *(data for _, data in content.targets.values())])
             self._parts.book.add(record, release_map)
             self._put_in_force(record, release_map)
@@ -227,36 +230,6 @@ class Publisher:
             found = self._claims.add(state, self._record, time.monotonic())
         if found is not None:
             self._on_alarm("gateway-ahead", {"gateway": state.gateway, "detail": found})
-
-    def _sign(self, content: Draft) -> tuple[ReleaseRecord, bytes]:
-        versions = self._signed.next_online()
-        files = decode_release_map(self._map)
-        names = metadata_files(self._record.versions.value())
-        paths = {
-            statement.weights.digest: path
-            for one in content.cohorts
-            for statement in (one.current, one.candidate)
-            if statement is not None and (path := self._parts.blobs.path(statement.weights.digest)) is not None
-        }
-        online = self._parts.signer.sign_release(versions, content.targets, paths, files[names["cohorts"]])
-        self._signed = versions
-        replaced = {names[role] for role in ("cohorts", "snapshot", "timestamp")}
-        release_map = _encoded({name: data for name, data in files.items() if name not in replaced} | online)
-        offline = {name: one for name, one in self._record.targets.items() if not _is_online(name)}
-        record = ReleaseRecord(
-            number=self._record.number + 1,
-            created_s=self._clock(),
-            reason=content.reason,
-            versions=VersionNumbers.of(versions),
-            fleet=self._record.fleet,
-            bundles=self._record.bundles,
-            members=dict(content.members),
-            cohorts=content.cohorts,
-            targets=offline | {name: reference for name, (reference, _) in content.targets.items()},
-            highest=dict(content.highest),
-            map_digest=sha256_hex(release_map),
-        )
-        return record, release_map
 
     def _put_in_force(self, record: ReleaseRecord, release_map: bytes) -> None:
         """The former release's blobs stay too: gateways may be fetching them still."""
@@ -396,14 +369,3 @@ class Publisher:
             self._blobs.retire_unused()
         if self._clock() - self._record.created_s > ONLINE_LIFETIME_S / 3:
             self.make_release(ReleaseRequest(self._record.members, "refresh before expiry"))
-
-
-def _encoded(files: Files) -> bytes:
-    try:
-        return encode_release_map(files)
-    except WireError as error:
-        raise RejectedUpdate("too_large", str(error)) from None
-
-
-def _is_online(target: str) -> bool:
-    return not target.startswith(("fleet.json", "bundles/"))

@@ -4,11 +4,12 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import structlog
 from sqlalchemy import Connection, Engine, Table
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,6 +24,8 @@ from server_bridge.store.soundness import WAY_OUT, decoding, is_damage, refusal
 
 BUSY_TIMEOUT_S = 30.0
 MAGIC = b"SQLite format 3\x00"
+
+_log = structlog.get_logger(__name__)
 
 
 class Database:
@@ -162,9 +165,11 @@ class Database:
             self._descriptor = None
         if isinstance(self.loss, StoreRemoved) and self.file is not None:
             log = _log_of(self.file)
-            with suppress(StorageError):
+            try:
                 if self._log_identity is not None and _identity(log) == self._log_identity:
                     put_in_place(log, self.file.with_name(f"{self.file.name}.removed-wal"))
+            except StorageError as error:
+                _log.warning("lost-stores-log-left", log=str(log), problem=error.problem)
 
     def _connect(self) -> sqlite3.Connection:
         """One more connection to the file that was opened at first: never to a new one in its place."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -117,8 +116,10 @@ class StoreKeeper:
 
     def _suspect(self, error: StoreDamaged) -> None:
         if self._file is not None:
-            with suppress(StorageError):
+            try:
                 suspect(self._file, error.problem)
+            except StorageError as refused:  # the next start looks less closely, and the damage itself is being told
+                _log.warning("suspicion-not-left", problem=refused.problem)
 
 
 def open_beside(url: str | None, data_dir: Path) -> Store:

@@ -148,7 +148,7 @@ def test_the_broker_restarts_in_mid_round_and_the_round_completes(line: Line, mo
         mosquitto.restart()  # here: a broker ends with the thread that starts it
         for name in line.gateways:
             line.unmute(name)
-        outcome = running.result()
+        outcome = running.result(timeout=90.0)
     assert outcome.ok == ("g1", "g2", "g3")
     assert [line.times_trained(name) for name in line.gateways] == [1, 1, 1]
 
