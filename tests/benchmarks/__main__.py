@@ -7,27 +7,20 @@
 """
 
 import argparse
+import importlib
 import sys
 
-from tests.benchmarks import cohort_recovery, cohorting, fleet_load, hostile, serving, training_step
+from tests.benchmarks import serving, training_step
 from tests.benchmarks.report import save, show
 
 BENCHMARKS = {"serving": serving, "training_step": training_step}
+WITH_OPTIONS = ("cohort_recovery", "cohorting", "fleet_load", "hostile")
 
 
 def main() -> None:
     """Run the named benchmarks; by default all but loads."""
-    if sys.argv[1:2] == ["fleet_load"]:
-        fleet_load.main(sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["cohort_recovery"]:
-        cohort_recovery.main(sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["hostile"]:
-        hostile.main(sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["cohorting"]:
-        cohorting.main(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in WITH_OPTIONS:
+        importlib.import_module(f"tests.benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
@@ -36,7 +29,7 @@ def main() -> None:
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in BENCHMARKS]
     if unknown:
-        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join(BENCHMARKS)}")
+        parser.error(f"no benchmark {unknown[0]!r}; there are {', '.join((*BENCHMARKS, *WITH_OPTIONS))}")
     for name in arguments.names or BENCHMARKS:
         benchmark = BENCHMARKS[name]
         comparisons = benchmark.run(runs=arguments.runs)
