@@ -6,12 +6,12 @@ from typing import Any
 from numpy.typing import ArrayLike, DTypeLike
 from scipy.special import kolmogorov
 
-from server_bridge.cohorts.ks_search import KeySearch
-from server_bridge.cohorts.ordered_keys import key_blocks, precision_for, sample, sorted_keys
+from server_bridge.cohorts.ks_search import largest_excess
+from server_bridge.cohorts.ordered_keys import precision_for, sample, sorted_keys
 
 
 class KsReference:
-    """A reference model's parameters, counted once for all clients.
+    """A reference model's parameters, sorted once for all clients.
 
     Args:
         reference: (m,) finite, any order, float32 or float64; other real types are converted.
@@ -27,7 +27,7 @@ class KsReference:
         values = sample(reference, "reference")
         self.size = values.size
         self._precision = precision_for(values.dtype, *client_types)
-        self._search = KeySearch(sorted_keys(values, self._precision, "reference"))
+        self._keys = sorted_keys(values, self._precision, "reference")
 
     def scaled_statistic(self, client: ArrayLike, what: str = "client") -> int:
         """T n m, which is an integer.
@@ -42,12 +42,12 @@ class KsReference:
         Raises:
             ValueError: the sample is empty, not finite, or of a wider type than announced.
 
-        Cost: O(n) time but for the sorting of what a few counts leave open; memory of at most n keys.
+        Cost: O(n log n) to sort the client's n keys, which is most of it; their memory.
         """
         values = sample(client, what)
         if precision_for(values.dtype, self._precision) != self._precision:
             raise ValueError(f"the {what} sample is {values.dtype}, wider than the reference's {self._precision}")
-        excess = self._search.excess(lambda: key_blocks(values, self._precision, what), values.size)
+        excess = largest_excess(sorted_keys(values, self._precision, what), self._keys)
         return excess.client if excess.client >= excess.reference else -excess.reference
 
     def statistic(self, client: ArrayLike, what: str = "client") -> float:
@@ -72,7 +72,7 @@ def signed_ks_statistic(client: ArrayLike, reference: ArrayLike) -> float:
         ValueError: a sample is empty or not finite.
 
     Source: N L et al. 2024, Algorithm 3 lines 3-11; signed, since D itself is never negative.
-    Cost: O(m log m + n); many clients with one reference: :class:`KsReference`.
+    Cost: O(m log m + n log n); many clients with one reference: :class:`KsReference`.
     """
     values: Any = sample(client, "client")
     return KsReference(reference, values.dtype).statistic(values)

@@ -58,7 +58,7 @@ def test_it_is_the_integer_of_the_oracle(seed: int, first: str, second: str, wid
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("precision", ["f4", "f8"])
-def test_many_values_are_divided_again_and_again_and_still_exact(form: str, precision: str) -> None:
+def test_many_values_of_different_numbers_are_exact(form: str, precision: str) -> None:
     rng = np.random.default_rng(3)
     base = "gaussian" if form in ("small change", "shifted") else form
     reference = _sample(base, 2 * BLOCK + 77, np.zeros(1), rng).astype(precision)
@@ -66,13 +66,28 @@ def test_many_values_are_divided_again_and_again_and_still_exact(form: str, prec
     assert KsReference(reference).scaled_statistic(client) == _oracle(client, reference)
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_it_does_not_matter_what_is_divided_and_what_is_sorted(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ks_search, "SORTED_SHARE", share)
+@pytest.mark.parametrize("stretch", [1, 2, 37, 50_000])
+@pytest.mark.parametrize("size", [5_000, 5_001])
+def test_it_does_not_matter_how_much_is_looked_up_first(
+    stretch: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ks_search, "STRETCH", stretch)
     rng = np.random.default_rng(4)
     for form in FORMS:
-        reference = _sample("gaussian", 40_000, np.zeros(1), rng).astype(np.float32)
-        client = _sample(form, 50_001, reference, rng).astype(np.float32)
+        reference = _sample("gaussian" if stretch < 37 else form, 5_000, np.ones(1), rng).astype(np.float32)
+        client = _sample(form, size, reference, rng).astype(np.float32)
+        assert KsReference(reference).scaled_statistic(client) == _oracle(client, reference)
+
+
+@given(st.integers(0, 100_000), st.sampled_from(FORMS), st.sampled_from(FORMS), st.integers(1, 40))
+@settings(max_examples=120, deadline=None)
+def test_samples_of_one_size_need_no_look_up_of_each(seed: int, first: str, second: str, stretch: int) -> None:
+    rng = np.random.default_rng(seed)
+    size = int(2 ** rng.uniform(0, 11))
+    reference = _sample(first, size, rng.normal(size=7), rng).astype(np.float32)
+    client = _sample(second, size, reference, rng).astype(np.float32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ks_search, "STRETCH", stretch)
         assert KsReference(reference).scaled_statistic(client) == _oracle(client, reference)
 
 
