@@ -16,14 +16,27 @@ def _inertia(points: Points, labels: NDArray[np.intp]) -> float:
     return float(sum(((group - group.mean(axis=0)) ** 2).sum() for group in groups))
 
 
-@given(st.integers(0, 500), st.sampled_from([2, 3]))
-@settings(max_examples=25, deadline=None)
-def test_the_partition_is_the_best_of_all(seed: int, k: int) -> None:
-    points = np.random.default_rng(seed).normal(size=(7, 2))
+@pytest.mark.parametrize(("k", "seeds"), [(2, 100), (3, 10)])
+def test_few_points_are_nearly_always_parted_in_the_best_of_all_ways(k: int, seeds: int) -> None:
+    """Lloyd's algorithm may end in a partition that is only locally the best, whatever its starts."""
     everything = [np.array(labels) for labels in product(range(k), repeat=7) if len(set(labels)) == k]
-    best = min(_inertia(points, labels) for labels in everything)
-    found = kmeans(points, k, 0, starts=30)
-    assert _inertia(points, found) == pytest.approx(best)
+    missed = 0
+    for seed in range(seeds):
+        points = np.random.default_rng(seed).normal(size=(7, 2))
+        best = min(_inertia(points, labels) for labels in everything)
+        missed += _inertia(points, kmeans(points, k, 0, starts=30)) > best * (1 + 1e-9)
+    assert missed <= seeds // 50
+
+
+@pytest.mark.reference
+@given(st.integers(0, 100_000), st.integers(1, 6), st.integers(6, 60), st.integers(1, 5))
+@settings(max_examples=40, deadline=None)
+def test_the_partition_is_that_of_scikit_learn(seed: int, k: int, rows: int, columns: int) -> None:
+    from sklearn.cluster import KMeans
+
+    points = np.random.default_rng(seed).normal(size=(rows, columns))
+    expected = KMeans(k, n_init=5, random_state=seed).fit(points).labels_
+    assert kmeans(points, k, seed, starts=5).tolist() == by_first_appearance(expected).tolist()
 
 
 def test_the_same_seed_gives_the_same_labels_from_zero() -> None:
