@@ -8,7 +8,7 @@ import numpy as np
 
 Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 400, 70, 20, 30, 50
-COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd")
+COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#7f7f7f")
 
 
 def exponent(points: Points) -> float:
