@@ -9,6 +9,7 @@ from server_bridge.store.lineage import CohortLife, CohortMove
 REASONS = {
     "newcomer": "taken into the fleet",
     "drifted": "drifted, and grouped by how",
+    "recognised": "drifted into a known concept",
     "returned": "had split off through noise, and is back",
     "readmitted": "had left, and is listened to again",
     "merged": "two cohorts had become alike",

@@ -16,7 +16,7 @@ from server_bridge.cohorts.selectors import ParamSelector
 CohortId = str
 ROOT: CohortId = "root"
 Model = dict[str, NDArray[Any]]
-Reason = Literal["joined", "placed", "drifted", "returned", "merged", "left"]
+Reason = Literal["joined", "placed", "drifted", "recognised", "returned", "merged", "left"]
 _COUNTED = re.compile(r"c([1-9][0-9]*)", re.ASCII)
 MOVES_KEPT = 10_000
 ROUNDS_KEPT = 1_000
@@ -180,6 +180,26 @@ class CohortRegistry:
             mine = (statistics or {}).get(client), (facts or {}).get(client)
             self._enter(client, source, cohort, "drifted", *mine)
         return cohort
+
+    def join(
+        self, members: Iterable[ClientId], cohort: CohortId, facts: Mapping[ClientId, dict[str, Any]] | None = None
+    ) -> None:
+        """Let clients that drifted into a known concept go to its cohort, whose weights stay as they are.
+
+        Args:
+            members: who; quarantined ones leave the quarantine.
+            cohort: a living one.
+            facts: all that spoke for each member.
+
+        Raises:
+            KeyError: no such cohort.
+        """
+        if cohort not in self._models:
+            raise KeyError(cohort)
+        for client in sorted(members):
+            source = self._quarantined.pop(client, None) or self._cohort_of.get(client)
+            mine = (facts or {}).get(client)
+            self._enter(client, source, cohort, "recognised", (mine or {}).get("similarity"), mine)
 
     def prune_empty(self, keep: tuple[CohortId, ...] = (ROOT,)) -> list[CohortId]:
         """Remove cohorts without members, but those to keep; returns their names."""

@@ -1,10 +1,8 @@
 """CLMA as a strategy of Flower: Algorithm 1, with Algorithm 3 behind a cohorter."""
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, TypedDict, Unpack
 
-import numpy as np
 import structlog
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -14,12 +12,16 @@ from numpy.typing import NDArray
 from edge_agent.errors import DataError
 from server_bridge.aggregation.robust import Aggregation
 from server_bridge.aggregation.screening import Refusal
-from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, CohortContext, Cohorter
+from server_bridge.cohorts.candidate_choice import CandidateRule
+from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, Cohorter
 from server_bridge.cohorts.family_cohorter import FamilyCohorter
 from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Model
+from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.cohorts.selectors import DefaultSelector, ParamSelector
-from server_bridge.cohorts.split_watch import SplitWatch, split_facts
+from server_bridge.cohorts.split_watch import SplitWatch, plain, split_facts
+from server_bridge.flower.drifts import DriftBook, Flagged
+from server_bridge.flower.known import KnownConcepts
 from server_bridge.flower.records import (
     COHORT_KEY,
     RELIABILITY_KEY,
@@ -29,13 +31,13 @@ from server_bridge.flower.records import (
     to_record,
     to_tensors,
 )
+from server_bridge.flower.regrouping import assign, groups_of
 from server_bridge.flower.state import StrategyState
-from server_bridge.flower.updates import ClientUpdate, read_update
+from server_bridge.flower.updates import ClientUpdate, read_replies
 
 logger = structlog.get_logger(__name__)
 
 MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
-Flagged = Callable[[int], Set[ClientId]]
 
 
 class FedAvgOptions(TypedDict, total=False):
@@ -76,7 +78,16 @@ class CLMA(FedAvg):
             their number, 0 for the root, as the reference package does.
         aggregation: how every cohort's mean is formed; by example counts if not given.
         return_rule: when a small cohort that split off goes back (ours); ``None`` for never.
+        recognition: when a group that drifted joins a living cohort instead of beginning one, from
+            its weights alone (ours); ``None`` for never.
+        candidates: so many living cohorts' models are evaluated by a flagged client before it
+            trains, and it trains in the best if that is good enough (ours). Needs ``flagged``; 0
+            for none.
+        candidate_rule: what is good enough.
         kwargs: FedAvg's.
+
+    Raises:
+        ValueError: candidates without ``flagged``: who drifted is then known too late.
 
     Source: N L et al. 2024, Algorithms 1 and 2.
     """
@@ -92,21 +103,24 @@ class CLMA(FedAvg):
         new_cohort_id: Callable[[], CohortId] | None = None,
         aggregation: Aggregation | None = None,
         return_rule: ReturnRule | None = None,
+        recognition: RecognitionRule | None = None,
+        candidates: int = 0,
+        candidate_rule: CandidateRule | None = None,
         **kwargs: Unpack[FedAvgOptions],
     ) -> None:
         super().__init__(**kwargs)
+        if candidates < 0 or (candidates and flagged is None):
+            raise ValueError("candidates must not be negative, and need flagged: they are evaluated before a round")
         self.cohorter = cohorter or FamilyCohorter()
         self.param_selector = param_selector or DefaultSelector()
         self.merge_cohorts_threshold = merge_cohorts_threshold
         self.aggregation = aggregation or Aggregation()
         self.registry = CohortRegistry(new_cohort_id)
         self._splits = None if return_rule is None else SplitWatch(return_rule, self.param_selector)
+        self._known = KnownConcepts(recognition, candidates, candidate_rule or CandidateRule(), self.param_selector)
         self._numbered = new_cohort_id is None
-        self._flagged = flagged
-        self._loss_gamma = loss_gamma
+        self._drifts = DriftBook(flagged, loss_gamma)
         self._reference: Model | None = None
-        self._losses: dict[ClientId, float] = {}
-        self._regrouped: set[ClientId] = set()
         self._sent: dict[ClientId, tuple[CohortId, Model]] = {}
         self._refused: dict[ClientId, Refusal] = {}
 
@@ -128,7 +142,7 @@ class CLMA(FedAvg):
     @property
     def regrouped(self) -> set[ClientId]:
         """Clients that this adaptation has regrouped."""
-        return set(self._regrouped)
+        return self._drifts.regrouped
 
     def place(self, members: Mapping[ClientId, CohortId], models: Mapping[CohortId, Model]) -> None:
         """Take membership and weights from elsewhere, such as the releases in force.
@@ -150,8 +164,7 @@ class CLMA(FedAvg):
 
     def end_adaptation(self) -> None:
         """Forget what counts within one adaptation: losses, who was regrouped, the reference."""
-        self._losses.clear()
-        self._regrouped.clear()
+        self._drifts.clear()
         self._reference = None
         self._sent.clear()
         if self._splits is not None:
@@ -163,13 +176,14 @@ class CLMA(FedAvg):
         """A message a sampled client with its cohort's weights; ``arrays`` begins the root cohort."""
         self.registry.begin_round(server_round)
         messages = list(super().configure_train(server_round, arrays, config, grid))
-        self._address(messages, arrays)
-        self._sent = {
-            message.metadata.dst_node_id: (cohort, self.registry.params(cohort))
-            for message in messages
-            for cohort in [self.registry.cohort_of(message.metadata.dst_node_id)]
-        }
-        self._ask_reliability(server_round, messages)
+        clients = [message.metadata.dst_node_id for message in messages]
+        self._enter(clients, arrays)
+        flagged = self._drifts.announced(server_round) & set(clients)
+        self._known.begin_round()
+        self._known.ask(server_round, sorted(flagged), self.registry, grid, numbered=self._numbered)
+        self._address(messages)
+        self._sent = {client: self._current(client) for client in clients}
+        self._ask_reliability(messages, flagged - self._known.moved - self._known.stayed)
         return messages
 
     def configure_evaluate(
@@ -177,7 +191,8 @@ class CLMA(FedAvg):
     ) -> Iterable[Message]:
         """A message a sampled client with its cohort's weights."""
         messages = list(super().configure_evaluate(server_round, arrays, config, grid))
-        self._address(messages, arrays)
+        self._enter([message.metadata.dst_node_id for message in messages], arrays)
+        self._address(messages)
         return messages
 
     def aggregate_train(
@@ -188,7 +203,9 @@ class CLMA(FedAvg):
         if not updates:
             self.registry.snapshot()
             return None, None
-        drifted = self._drifted(server_round, updates)
+        settled = self._known.moved | self._known.stayed
+        drifted = self._drifts.drifted(server_round, updates) - settled
+        self._drifts.regroup(self._known.moved & {update.client for update in updates})
         reference = self._reference or self._mean_of([u.base for u in updates], updates)
         for update in updates:
             if update.client in drifted:
@@ -199,13 +216,17 @@ class CLMA(FedAvg):
         self.registry.prune_empty()
         self._return(updates, created)
         merged = self._merge(created)
+        self._known.learn(updates, drifted)
+        self._known.forget(self.registry.cohort_ids)
         self.registry.snapshot()
         self._reference = self._mean_of([u.params for u in updates], updates)
         metrics = self.train_metrics_aggr_fn(_contents(updates), self.weighted_by_key)
         metrics["clma-num-cohorts"] = len(self.registry.cohort_ids)
-        metrics["clma-num-drifted"] = len(drifted)
+        metrics["clma-num-drifted"] = len(drifted | self._known.moved)
         metrics["clma-num-new-cohorts"] = len(created)
         metrics["clma-num-merged-cohorts"] = merged
+        if self._known.active:
+            metrics["clma-num-recognised"] = sum(m.reason == "recognised" for m in self.registry.round_moves)
         return to_record(self._reference), metrics
 
     def export_state(self) -> StrategyState:
@@ -215,9 +236,9 @@ class CLMA(FedAvg):
         splits, origins = ({}, {}) if self._splits is None else self._splits.export()
         document = {
             "registry": self.registry.export(),
-            "losses": [[client, loss] for client, loss in sorted(self._losses.items())],
-            "regrouped": sorted(self._regrouped),
+            **self._drifts.export(),
             "splits": splits,
+            "known": self._known.export(),
         }
         began = {f"origin/{cohort}": dict(model) for cohort, model in origins.items()}
         return StrategyState(document=document, tensors={**models, **reference, **began})
@@ -231,8 +252,8 @@ class CLMA(FedAvg):
         models, origins = state.group("cohort/"), state.group("origin/")
         try:
             self.registry.restore(state.document["registry"], models)
-            self._losses = {int(client): float(loss) for client, loss in state.document["losses"]}
-            self._regrouped = {int(client) for client in state.document["regrouped"]}
+            self._drifts.restore(state.document)
+            self._known.restore(state.document.get("known", {"levels": []}))
             if self._splits is not None and state.document.get("splits"):
                 self._splits.restore(state.document["splits"], origins)
         except (KeyError, TypeError, ValueError) as error:
@@ -240,10 +261,12 @@ class CLMA(FedAvg):
         self._reference = state.tensors.get("reference")
         self._sent.clear()
 
-    def _address(self, messages: Sequence[Message], arrays: ArrayRecord) -> None:
-        self.registry.ensure_root(sorted(message.metadata.dst_node_id for message in messages))
+    def _enter(self, clients: Iterable[ClientId], arrays: ArrayRecord) -> None:
+        self.registry.ensure_root(sorted(clients))
         if not self.registry.params(ROOT):
             self.registry.set_params(ROOT, to_tensors(arrays))
+
+    def _address(self, messages: Sequence[Message]) -> None:
         records: dict[CohortId, ArrayRecord] = {}
         for message in messages:
             cohort = self.registry.cohort_of(message.metadata.dst_node_id)
@@ -253,51 +276,28 @@ class CLMA(FedAvg):
             config[COHORT_KEY] = cohort_number(cohort) if self._numbered else cohort
             message.content = RecordDict({self.arrayrecord_key: records[cohort], self.configrecord_key: config})
 
-    def _ask_reliability(self, server_round: int, messages: Sequence[Message]) -> None:
+    def _ask_reliability(self, messages: Sequence[Message], flagged: Set[ClientId]) -> None:
         """Ask those who are about to be regrouped, as far as that is known before; it costs them a second round."""
-        if self._flagged is None or not (isinstance(self.cohorter, Cohorter) and self.cohorter.uses_reliability):
+        if not (isinstance(self.cohorter, Cohorter) and self.cohorter.uses_reliability):
             return
-        flagged = set(self._flagged(server_round)) - self._regrouped
         for message in messages:
-            if message.metadata.dst_node_id in flagged:
+            if message.metadata.dst_node_id in flagged - self.regrouped:
                 message.content.config_records[self.configrecord_key][RELIABILITY_KEY] = True
 
     def _read(self, replies: Iterable[Message]) -> list[ClientUpdate]:
         """Usable replies in the order of client ids; the rest goes to :attr:`refused`."""
-        self._refused = {}
-        updates: dict[ClientId, ClientUpdate] = {}
-        for reply in replies:
-            client = reply.metadata.src_node_id
-            if reply.has_error():
-                self._refused[client] = Refusal("error", str(reply.error.reason))
-                continue
-            cohort, base = self._sent.get(client) or self._current(client)
-            update = read_update(reply, cohort, base, self.weighted_by_key)
-            if isinstance(update, Refusal):
-                self._refused[client] = update
-                logger.warning("reply_not_averaged", node=client, reason=update.reason, detail=update.detail)
-            else:
-                updates[client] = update
-        self.registry.ensure_root(sorted(updates))
-        return [updates[client] for client in sorted(updates)]
+        updates, self._refused = read_replies(
+            replies, lambda client: self._sent.get(client) or self._current(client), self.weighted_by_key
+        )
+        for client, refusal in self._refused.items():
+            logger.warning("reply_not_averaged", node=client, reason=refusal.reason, detail=refusal.detail)
+        self.registry.ensure_root([update.client for update in updates])
+        return updates
 
     def _current(self, client: ClientId) -> tuple[CohortId, Model]:
         self.registry.ensure_root([])
         cohort = self.registry.cohort_of(client)
         return cohort, self.registry.params(cohort)
-
-    def _drifted(self, server_round: int, updates: Sequence[ClientUpdate]) -> set[ClientId]:
-        replied = {update.client for update in updates}
-        said = {update.client for update in updates if update.drifted}
-        drifted = said if self._flagged is None else replied & set(self._flagged(server_round))
-        if self._loss_gamma is not None:
-            rises = {u.client for u in updates if u.loss is not None and self._rises(u.client, u.loss)}
-            drifted |= rises - self._regrouped
-        self._losses.update({u.client: u.loss for u in updates if u.loss is not None})
-        return drifted
-
-    def _rises(self, client: ClientId, loss: float) -> bool:
-        return loss > self._losses.get(client, np.inf) + (self._loss_gamma or 0.0)
 
     def _average(self, updates: Sequence[ClientUpdate]) -> None:
         for cohort in self.registry.cohort_ids:
@@ -309,28 +309,33 @@ class CLMA(FedAvg):
         if not drifted:
             return []
         movers = [update for update in updates if update.client in drifted]
-        assignment = self._assign(movers, updates, reference)
-        statistics = assignment.ks_statistics or assignment.similarities
-        groups: dict[int, list[ClientUpdate]] = {}
-        for update in movers:
-            groups.setdefault(assignment.assignments[update.client], []).append(update)
+        stable = [update for update in updates if update.client not in drifted]
+        assignment = assign(self.cohorter, self.param_selector, movers, updates, reference)
+        groups = groups_of(assignment, movers)
+        known = [self._known.find(group, stable, self.registry) for group in groups]
         created = []
-        for group in sorted(groups.values(), key=lambda members: members[0].client):
-            members = [update.client for update in group]
-            model = self._mean_of([u.params for u in group], group)
-            facts = {client: split_facts(assignment, client) for client in members}
-            created.append(self.registry.create_cohort(members, model, statistics, facts))
-            self._watch(created[-1], group, assignment)
-            logger.info("cohort_created", cohort=created[-1], members=members)
-        self._regrouped |= set(drifted)
+        for group, recognition in zip(groups, known, strict=True):
+            if recognition is None:
+                created.append(self._create(group, assignment))
+            else:
+                facts = plain(recognition.to_json())
+                self.registry.join([u.client for u in group], recognition.cohort, {u.client: facts for u in group})
+        self._drifts.regroup(drifted)
         return created
 
-    def _watch(self, cohort: CohortId, group: Sequence[ClientUpdate], assignment: CohortAssignment) -> None:
+    def _create(self, group: Sequence[ClientUpdate], assignment: CohortAssignment) -> CohortId:
+        members = [update.client for update in group]
+        statistics = assignment.ks_statistics or assignment.similarities
+        facts = {client: split_facts(assignment, client) for client in members}
+        model = self._mean_of([u.params for u in group], group)
+        cohort = self.registry.create_cohort(members, model, statistics, facts)
         if self._splits is not None:
             bases = {id(update.base): update.base for update in group}
             origin = group[0].base if len(bases) == 1 else self._mean_of([u.base for u in group], group)
             former = {update.cohort: update.base for update in group}
             self._splits.split(cohort, origin, former, [assignment.explanations.get(u.client) for u in group])
+        logger.info("cohort_created", cohort=cohort, members=members)
+        return cohort
 
     def _return(self, updates: Sequence[ClientUpdate], created: Sequence[CohortId]) -> None:
         if self._splits is None:
@@ -340,33 +345,6 @@ class CLMA(FedAvg):
             self.registry.merge(kept, gone, "returned", why.to_json())
             logger.info("cohort_returned", cohort=gone, into=kept, **why.to_json())
         self._splits.forget(self.registry.cohort_ids)
-
-    def _assign(
-        self, movers: Sequence[ClientUpdate], updates: Sequence[ClientUpdate], reference: Model
-    ) -> CohortAssignment:
-        ids = [update.client for update in movers]
-        vector = self.param_selector.flatten(reference)
-        matrix = np.empty((len(movers), vector.size), vector.dtype)
-        for row, update in zip(matrix, movers, strict=True):
-            row[:] = self.param_selector.flatten(update.params)
-        if not takes_context(self.cohorter):
-            return self.cohorter.cohort(ids, matrix, vector)
-        return self.cohorter.cohort(ids, matrix, vector, context=self._context(movers, updates))
-
-    def _context(self, movers: Sequence[ClientUpdate], updates: Sequence[ClientUpdate]) -> CohortContext:
-        moving = {update.client for update in movers}
-        flat = {id(u.base): self.param_selector.flatten(u.base) for u in {id(u.base): u for u in updates}.values()}
-        return CohortContext(
-            bases={u.client: flat[id(u.base)] for u in movers},
-            stable_changes={
-                u.client: self.param_selector.flatten(u.params) - flat[id(u.base)]
-                for u in updates
-                if u.client not in moving
-            },
-            examples={u.client: u.examples for u in updates},
-            former={u.client: u.cohort for u in movers},
-            reliability={u.client: u.reliability for u in updates if u.reliability is not None},
-        )
 
     def _mean_of(self, models: Sequence[Mapping[str, NDArray[Any]]], updates: Sequence[ClientUpdate]) -> Model:
         return self.aggregation.combine(models, [update.examples for update in updates])
@@ -378,12 +356,6 @@ class CLMA(FedAvg):
         for gone, kept in merged.items():
             logger.info("cohorts_merged", cohort=gone, into=kept)
         return len(merged)
-
-
-def takes_context(cohorter: Cohorter) -> bool:
-    """Whether a cohorter's ``cohort`` accepts ``context``; a three-argument one works without."""
-    parameters = inspect.signature(cohorter.cohort).parameters.values()
-    return any(p.name == "context" or p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
 
 
 def _contents(updates: Sequence[ClientUpdate]) -> list[RecordDict]:

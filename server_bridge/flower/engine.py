@@ -16,6 +16,8 @@ from server_bridge.flower.grid import MqttGrid
 from server_bridge.flower.records import Metrics, as_float32, to_record, to_weights
 from server_bridge.flower.replies import NodeResult
 
+MOVED = ("drifted", "recognised")
+
 
 @dataclass(frozen=True, slots=True)
 class RoundOutcome:
@@ -31,7 +33,7 @@ class RoundOutcome:
         metrics: the strategy's aggregated metrics; empty if nobody replied.
         ok: gateways whose reply was used.
         failed: gateway to ``reason: detail`` for the others that were asked.
-        regrouped: gateways that this round moved to a new cohort for their drift.
+        regrouped: gateways that this round moved to a new cohort, or to a known one, for their drift.
         moves: every change of cohort in this round (client: node id).
         results: how every message ended.
     """
@@ -96,7 +98,7 @@ def run_round(
         metrics={} if metrics is None else dict(metrics),
         ok=tuple(r.gateway for r in results if r.gateway not in failed),
         failed=failed,
-        regrouped=frozenset(names[m.client] for m in moves if m.reason == "drifted" and m.client in names),
+        regrouped=frozenset(names[m.client] for m in moves if m.reason in MOVED and m.client in names),
         moves=moves,
         results=tuple(results),
     )

@@ -1,7 +1,7 @@
-"""One client's reply as CLMA sees it, checked."""
+"""Clients' replies as CLMA sees them, checked."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,34 @@ def read_update(message: Message, cohort: str, base: Model, examples_key: str) -
         reliability=_finite(_value(message, metrics, RELIABILITY_KEY)),
         metrics=metrics,
     )
+
+
+def read_replies(
+    replies: Iterable[Message], sent: Callable[[ClientId], tuple[str, Model]], examples_key: str
+) -> tuple[list[ClientUpdate], dict[ClientId, Refusal]]:
+    """All of a round's replies.
+
+    Args:
+        replies: in any order; of one client's the last counts.
+        sent: the cohort and the weights that a client was sent.
+        examples_key: the metric that weighs a reply.
+
+    Returns:
+        The usable ones in the order of client ids, and why the others cannot be averaged.
+    """
+    refused: dict[ClientId, Refusal] = {}
+    updates: dict[ClientId, ClientUpdate] = {}
+    for reply in replies:
+        client = reply.metadata.src_node_id
+        if reply.has_error():
+            refused[client] = Refusal("error", str(reply.error.reason))
+            continue
+        update = read_update(reply, *sent(client), examples_key)
+        if isinstance(update, Refusal):
+            refused[client] = update
+        else:
+            updates[client] = update
+    return [updates[client] for client in sorted(updates)], refused
 
 
 def _value(message: Message, metrics: MetricRecord, name: str) -> object:

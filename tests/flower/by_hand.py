@@ -8,14 +8,16 @@ import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from server_bridge.fleet.transport import Order
 from server_bridge.flower.clma import CLMA, FedAvgOptions
 from server_bridge.flower.grid import MqttGrid
 from server_bridge.flower.records import cohort_name, set_message_id, to_record, to_tensors
-from tests.flower.memory_fleet import MemoryFleet, MemoryGateway, direction, initial_weights
+from tests.flower.memory_fleet import Judge, MemoryFleet, MemoryGateway, direction, initial_weights
 from tests.flower.memory_fleet import settings as grid_settings
 
 A, B, CALM = direction(1), direction(2), direction(3, 0.1)
 Model = Mapping[str, NDArray[Any]]
+Flags = Callable[[int], set[int]]
 Metrics = dict[str, int | float | list[int] | list[float]]
 
 
@@ -28,6 +30,7 @@ class Client:
     metrics: Metrics = field(default_factory=lambda: {"num-examples": 10, "clma-drift": 0, "clma-loss": 0.5})
     spoil: Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]] = lambda model: model
     away: bool = False
+    judge: Judge = lambda _: {}
 
 
 class _Numbered(MemoryFleet):
@@ -48,6 +51,7 @@ class Rounds:
         self.got: dict[int, dict[str, NDArray[Any]]] = {}
         self.metrics: dict[str, Any] = {}
         self.arrays: ArrayRecord | None = None
+        self.evaluations = 0
 
     def run(self, order: Sequence[int] | None = None) -> "Rounds":
         self.number += 1
@@ -58,6 +62,7 @@ class Rounds:
                 self.number, to_record(initial_weights()), ConfigRecord(), grid
             )
         }
+        self.evaluations += len(grid_orders(grid))
         replies = [self._reply(messages[node]) for node in (order or sorted(messages)) if not self.clients[node].away]
         self.arrays, metrics = self.strategy.aggregate_train(self.number, replies)
         self.metrics = {} if metrics is None else dict(metrics)
@@ -99,7 +104,7 @@ def fleet_of(**nodes: Sequence[int]) -> dict[int, Client]:
     return {node: Client(changes[family]) for family, members in nodes.items() for node in members}
 
 
-def flags(**rounds: Iterable[int]) -> Callable[[int], set[int]]:
+def flags(**rounds: Iterable[int]) -> Flags:
     """r1=[...], r2=[...]: who is flagged in which round."""
     return lambda number: set(rounds.get(f"r{number}", ()))
 
@@ -109,7 +114,16 @@ def close(left: Model, right: Model) -> None:
         np.testing.assert_allclose(left[name], right[name], atol=1e-5)
 
 
+def grid_orders(grid: MqttGrid) -> list[Order]:
+    """What a grid of ours has sent."""
+    fleet = grid.transport
+    assert isinstance(fleet, MemoryFleet)
+    return fleet.orders
+
+
 def grid_of(clients: Mapping[int, Client]) -> MqttGrid:
-    return MqttGrid(
-        _Numbered({f"g{node:03}": MemoryGateway(lambda base, order: base) for node in clients}), grid_settings()
-    )
+    gateways = {
+        f"g{node:03}": MemoryGateway(lambda base, order: base, judge=client.judge, silent=client.away)
+        for node, client in clients.items()
+    }
+    return MqttGrid(_Numbered(gateways), grid_settings())

@@ -21,6 +21,7 @@ SPECS = (
 )
 Metrics = dict[str, int | float | list[int] | list[float]]
 Learn = Callable[[Weights, Train], Weights]
+Judge = Callable[[Weights], Metrics]
 Tamper = Callable[[Order, Outcome], Outcome]
 
 
@@ -67,10 +68,12 @@ def direction(seed: int, size: float = 1.0) -> Weights:
 class MemoryGateway:
     """One simulated gateway.
 
-    ``learn`` gives the delta from base and order; ``tamper`` changes its outcome.
+    ``learn`` gives the delta from base and order; ``judge`` what an evaluation of weights reports
+    beside the example count; ``tamper`` changes its outcome.
     """
 
     learn: Learn
+    judge: Judge = lambda _: {}
     examples: int = 100
     metrics: Metrics = field(default_factory=dict)
     online: bool = True
@@ -123,6 +126,7 @@ class MemoryFleet:
         action = order.action
         metrics: Metrics = {"num-examples": member.examples, **member.metrics}
         if isinstance(action, Evaluate):
+            metrics |= member.judge(decode_weights(self.blobs[action.weights.digest]))
             return self._ok(order, EvaluateResult(weights=action.weights.digest, metrics=metrics), None)
         delta = member.learn(decode_weights(self.blobs[action.base.digest]), action)
         return self._ok(order, *train_result(order, encode_update(delta, action.coding), metrics))

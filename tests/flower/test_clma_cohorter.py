@@ -9,8 +9,9 @@ from server_bridge.cohorts.clustering import AutoKMeans
 from server_bridge.cohorts.cohorter import ClientId, CLMACohorter, CohortAssignment, CohortContext, Cohorter
 from server_bridge.cohorts.cosine import CosineCohorter
 from server_bridge.cohorts.selectors import AllParams, LastLayers
-from server_bridge.flower.clma import CLMA, takes_context
+from server_bridge.flower.clma import CLMA
 from server_bridge.flower.records import to_record, to_tensors
+from server_bridge.flower.regrouping import takes_context
 from tests.flower.by_hand import A, B, Client, Rounds, close, flags, fleet_of, grid_of, options
 from tests.flower.memory_fleet import initial_weights
 

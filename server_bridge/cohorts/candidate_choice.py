@@ -1,0 +1,116 @@
+"""Whether a drifted client may take a known cohort's model as it is: losses on its own samples decide."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+CohortId = str
+Verdict = Literal["moves", "stays", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRule:
+    """When a known model is good enough for a client that drifted.
+
+    A model is good enough if its loss on the client's samples since the drift is above its level
+    (what it has on its own members' data) by at most the largest of ``delta``, ``errors`` standard
+    errors, and ``share`` of the rise, which is how far the client's own model is above that level:
+    a level that was taken on data that the model has trained on is too low, and yet a model that
+    takes away nearly all of the rise is the right one. The best is the one with the lowest loss.
+    The client moves to it if it is good enough and better than the own by ``errors`` standard
+    errors of their difference. Else it stays, if its own is good enough: the flag was false. Else
+    the drift is unknown.
+
+    Attributes:
+        delta: what a known model may lose on a client (unit: the loss's).
+        share: of the rise that may be left.
+        errors: standard errors.
+        least: samples; on fewer no choice is made.
+
+    Source: Jothimurugesan et al. 2023, FedDrift, for the comparison with delta; the errors are ours.
+    """
+
+    delta: float = 0.1
+    share: float = 0.25
+    errors: float = 2.0
+    least: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A model's mean loss on a client's samples, how many these were, and the mean's standard error."""
+
+    loss: float
+    samples: float
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a client's evaluations say.
+
+    Attributes:
+        verdict: it ``moves`` to the best, ``stays`` where it is, or its drift is ``unknown``.
+        best: the cohort whose model did best.
+        own: the client's own cohort.
+        scores: all evaluations.
+        level: what the best had to come near to; NaN if not known.
+        threshold: the greatest loss that was good enough; NaN if not known.
+    """
+
+    verdict: Verdict
+    best: CohortId
+    own: CohortId
+    scores: Mapping[CohortId, Score]
+    level: float
+    threshold: float
+
+    @property
+    def sentence(self) -> str:
+        """The decision in words."""
+        best, own = self.scores[self.best], self.scores[self.own]
+        words = f"on its {best.samples:.0f} samples since the drift the model of {self.best} has a loss of"
+        known = f"at most {self.threshold:.2f} is good enough" if math.isfinite(self.threshold) else "no level is known"
+        return f"{words} {best.loss:.2f}, its own {own.loss:.2f}; {known}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept with the moves."""
+        return {
+            "rule": "evaluated",
+            "best": self.best,
+            "losses": {cohort: score.loss for cohort, score in self.scores.items()},
+            "samples": self.scores[self.best].samples,
+            "level": self.level,
+            "threshold": self.threshold,
+            "sentence": self.sentence,
+        }
+
+
+def choose(
+    rule: CandidateRule, own: CohortId, scores: Mapping[CohortId, Score], levels: Mapping[CohortId, float]
+) -> Choice:
+    """Judge one client's evaluations.
+
+    Args:
+        rule: see there.
+        own: the client's cohort; among the scores.
+        scores: by cohort.
+        levels: cohort to its model's loss on its own members' data, where known.
+    """
+    best = min(scores, key=lambda cohort: (scores[cohort].loss, cohort != own))
+    limit = _limit(rule, scores[best], scores[own], levels.get(best, math.nan))
+    verdict: Verdict = "unknown"
+    if min(scores[best].samples, scores[own].samples) >= rule.least:
+        gap = scores[own].loss - scores[best].loss
+        if gap > rule.errors * math.hypot(scores[own].error, scores[best].error) and scores[best].loss <= limit:
+            verdict = "moves"
+        elif scores[own].loss <= (own_limit := _limit(rule, scores[own], scores[own], levels.get(own, math.nan))):
+            best, limit, verdict = own, own_limit, "stays"
+    return Choice(verdict, best, own, scores, levels.get(best, math.nan), limit)
+
+
+def _limit(rule: CandidateRule, score: Score, own: Score, level: float) -> float:
+    """The greatest loss that is good enough; the own model's rise forgives only others."""
+    rise = 0.0 if score is own else own.loss - level
+    return level + max(rule.delta, rule.errors * score.error, rule.share * rise)

@@ -1,0 +1,145 @@
+"""Known concepts: drifted clients that belong to a living cohort, found before or after they train."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import structlog
+from flwr.serverapp import Grid
+
+from server_bridge.cohorts.candidate_choice import CandidateRule
+from server_bridge.cohorts.cohorter import ClientId
+from server_bridge.cohorts.membership import CohortId, CohortRegistry
+from server_bridge.cohorts.recognition import Recognition, RecognitionRule, group_change, recognise
+from server_bridge.cohorts.selectors import ParamSelector
+from server_bridge.cohorts.split_watch import plain
+from server_bridge.flower.candidates import Inquiry, inquire, short_list
+from server_bridge.flower.updates import ClientUpdate
+
+logger = structlog.get_logger(__name__)
+
+
+class KnownConcepts:
+    """What a strategy needs to send drifted clients to cohorts that exist.
+
+    Args:
+        recognition: from weights alone, after a round; ``None`` for off.
+        candidates: how many cohorts' models a drifted client evaluates before a round; 0 for off.
+        choice: how the best of these is judged.
+        selector: the tensors whose changes are compared.
+    """
+
+    def __init__(
+        self, recognition: RecognitionRule | None, candidates: int, choice: CandidateRule, selector: ParamSelector
+    ) -> None:
+        self._recognition = recognition
+        self._candidates = candidates
+        self._choice = choice
+        self._selector = selector
+        self._levels: dict[CohortId, float] = {}
+        self._moved: set[ClientId] = set()
+        self._stayed: set[ClientId] = set()
+        self._evaluated: dict[ClientId, set[CohortId]] = {}
+
+    @property
+    def active(self) -> bool:
+        """Whether any of it is on."""
+        return self._recognition is not None or self._candidates > 0
+
+    @property
+    def moved(self) -> set[ClientId]:
+        """Clients that went to a known cohort before this round."""
+        return set(self._moved)
+
+    @property
+    def stayed(self) -> set[ClientId]:
+        """Clients whose own model was found good enough before this round."""
+        return set(self._stayed)
+
+    def begin_round(self) -> None:
+        """Nobody has been asked yet."""
+        self._moved.clear()
+        self._stayed.clear()
+        self._evaluated.clear()
+
+    def ask(
+        self, server_round: int, clients: Iterable[ClientId], registry: CohortRegistry, grid: Grid, *, numbered: bool
+    ) -> None:
+        """Let drifted clients evaluate known models, and move those that one is good enough for.
+
+        Args:
+            server_round: about to be trained.
+            clients: who.
+            registry: who is where; changed.
+            grid: carries the evaluations.
+            numbered: whether clients know cohorts by their numbers.
+        """
+        if not self._candidates:
+            return
+        lists = {client: short_list(registry, client, self._candidates) for client in clients}
+        inquiry = Inquiry(server_round, lists, self._levels, numbered)
+        for client, choice in inquire(grid, self._choice, inquiry, registry.params).items():
+            facts = plain(choice.to_json())
+            logger.info("candidates_evaluated", node=client, verdict=choice.verdict, **facts)
+            self._evaluated[client] = set(choice.scores)
+            if choice.verdict == "moves":
+                registry.join([client], choice.best, {client: facts})
+                self._moved.add(client)
+            elif choice.verdict == "stays":
+                self._stayed.add(client)
+
+    def find(
+        self, group: Sequence[ClientUpdate], stable: Iterable[ClientUpdate], registry: CohortRegistry
+    ) -> Recognition | None:
+        """The living cohort that a group of movers points to, if the rule is sure of it.
+
+        Args:
+            group: the movers' updates.
+            stable: updates of clients that did not drift.
+            registry: who is where.
+        """
+        if self._recognition is None:
+            return None
+        flat = self._selector.flatten
+        tried = {update.cohort for update in group}.union(*(self._evaluated.get(u.client, set()) for u in group))
+        known = {c: flat(registry.params(c)) for c in registry.cohort_ids if c not in tried and registry.params(c)}
+        if not known:
+            return None
+        bases = {id(update.base): flat(update.base) for update in group}
+        peers = [flat(update.params) - bases[id(update.base)] for update in stable if id(update.base) in bases]
+        change = group_change(
+            [flat(update.params) for update in group],
+            [bases[id(update.base)] for update in group],
+            peers if len(bases) == 1 else (),
+            [update.reliability for update in group],
+        )
+        found = recognise(self._recognition, change, known)
+        if found is not None:
+            clients = [update.client for update in group]
+            logger.info("known_concepts_compared", nodes=clients, recognised=found.recognised, **plain(found.to_json()))
+        return found if found is not None and found.recognised else None
+
+    def learn(self, updates: Iterable[ClientUpdate], drifted: Set[ClientId]) -> None:
+        """Remember how well the cohorts' models did on their own members' data in this round."""
+        losses: dict[CohortId, list[tuple[float, float]]] = {}
+        for update in updates:
+            if update.loss is not None and update.client not in drifted:
+                losses.setdefault(update.cohort, []).append((update.loss, update.examples))
+        for cohort, mine in losses.items():
+            self._levels[cohort] = sum(loss * count for loss, count in mine) / sum(count for _, count in mine)
+
+    def forget(self, living: Iterable[CohortId]) -> None:
+        """Let go of cohorts that are no more."""
+        names = set(living)
+        self._levels = {cohort: level for cohort, level in self._levels.items() if cohort in names}
+
+    def export(self) -> dict[str, Any]:
+        """JSON values."""
+        return {"levels": [[cohort, level] for cohort, level in sorted(self._levels.items())]}
+
+    def restore(self, document: Mapping[str, Any]) -> None:
+        """Become what :meth:`export` described.
+
+        Raises:
+            KeyError, TypeError, ValueError: the document is not one of ours.
+        """
+        self._levels = {str(cohort): float(level) for cohort, level in document["levels"]}

@@ -1,0 +1,54 @@
+"""Who moves, who stays, whose drift is unknown."""
+
+import math
+
+import pytest
+
+from server_bridge.cohorts.candidate_choice import CandidateRule, Score, choose
+
+LEVELS = {"root": 0.1, "c1": 0.1, "c2": 0.1}
+
+
+def _scores(**losses: float) -> dict[str, Score]:
+    return {cohort: Score(loss, 50, 0.02) for cohort, loss in losses.items()}
+
+
+@pytest.mark.parametrize(
+    ("losses", "verdict", "best"),
+    [
+        ({"root": 2.0, "c1": 0.15, "c2": 1.8}, "moves", "c1"),
+        ({"root": 2.0, "c1": 0.55, "c2": 1.8}, "moves", "c1"),  # three quarters of the rise are gone
+        ({"root": 2.0, "c1": 0.65, "c2": 1.8}, "unknown", "c1"),
+        ({"root": 0.12, "c1": 0.5}, "stays", "root"),
+        ({"root": 0.15, "c1": 0.12}, "stays", "root"),  # no better than chance
+        ({"root": 0.19, "c1": 0.1}, "moves", "c1"),
+        ({"root": 0.5, "c1": 0.6}, "unknown", "root"),
+    ],
+)
+def test_verdicts(losses: dict[str, float], verdict: str, best: str) -> None:
+    choice = choose(CandidateRule(), "root", _scores(**losses), LEVELS)
+    assert (choice.verdict, choice.best) == (verdict, best)
+    assert f"the model of {best}" in choice.sentence
+
+
+def test_the_errors_forgive_what_few_samples_cannot_tell() -> None:
+    few = {"root": Score(0.6, 8, 0.2), "c1": Score(0.35, 8, 0.15)}
+    assert choose(CandidateRule(), "root", few, LEVELS).verdict == "unknown"  # 0.25 +- 0.25 better
+    many = {"root": Score(0.6, 800, 0.02), "c1": Score(0.35, 800, 0.015)}
+    assert choose(CandidateRule(), "root", many, LEVELS).verdict == "unknown"  # and surely too bad
+    near = {"root": Score(0.9, 40, 0.1), "c1": Score(0.38, 40, 0.15)}
+    assert choose(CandidateRule(), "root", near, LEVELS).verdict == "moves"  # within two errors of the level
+
+
+def test_without_a_level_or_on_fewer_samples_than_the_least_nobody_moves() -> None:
+    assert choose(CandidateRule(), "root", _scores(root=2.0, c1=0.1), {}).verdict == "unknown"
+    four = {"root": Score(2.0, 4, 0.1), "c1": Score(0.1, 4, 0.01)}
+    assert choose(CandidateRule(), "root", four, LEVELS).verdict == "unknown"
+    assert "no level is known" in choose(CandidateRule(), "root", _scores(root=2.0, c1=0.1), {}).sentence
+
+
+def test_two_models_alike_leave_the_client_where_it_is() -> None:
+    choice = choose(CandidateRule(), "c1", _scores(c1=0.1, root=0.1), LEVELS)
+    assert (choice.verdict, choice.best) == ("stays", "c1")
+    assert math.isfinite(choice.threshold)
+    assert choice.to_json()["losses"] == {"c1": 0.1, "root": 0.1}

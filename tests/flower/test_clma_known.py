@@ -1,0 +1,147 @@
+"""A drift that returns: its clients go to the cohort that knows it, by weights alone or by evaluation."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from server_bridge.cohorts.recognition import RecognitionRule
+from server_bridge.flower.clma import CLMA
+from server_bridge.flower.state import decode_state, encode_state
+from tests.flower.by_hand import B, Client, Flags, Model, Rounds, flags, fleet_of, options
+from tests.flower.memory_fleet import Metrics
+
+FIRST, LATER = [1, 2, 3], [8, 9]
+CALM = [5, 6, 7]
+
+
+def _recurring(strategy: Callable[[Flags], CLMA]) -> Rounds:
+    """Family a drifts in round 1; 8 and 9 drift the same way in round 4."""
+    rounds = Rounds(strategy(flags(r1=FIRST, r4=LATER)), fleet_of(a=FIRST, c=CALM + LATER))
+    rounds.run().run()
+    rounds.strategy.end_adaptation()
+    return rounds.run()
+
+
+def _drift(rounds: Rounds) -> None:
+    for node in LATER:
+        rounds.clients[node].change = rounds.clients[FIRST[0]].change
+
+
+def _weights_alone(flagged: Flags) -> CLMA:
+    return CLMA(flagged=flagged, recognition=RecognitionRule(), **options())
+
+
+def test_by_weights_alone_they_join_the_cohort_whose_weights_they_do_not_change() -> None:
+    rounds = _recurring(_weights_alone)
+    _drift(rounds)
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST + LATER}
+    np.testing.assert_allclose(rounds.strategy.registry.params("c1")["w"], rounds.mean(FIRST)["w"], atol=1e-5)
+    moves = rounds.strategy.registry.round_moves
+    assert [(m.client, m.source, m.target, m.reason) for m in moves] == [(n, "root", "c1", "recognised") for n in LATER]
+    facts = moves[0].facts or {}
+    assert facts["similarity"] >= facts["threshold"]
+    assert "points to c1" in facts["sentence"]
+    assert (rounds.metrics["clma-num-recognised"], rounds.metrics["clma-num-new-cohorts"]) == (2, 0)
+    assert rounds.strategy.regrouped >= set(LATER)
+    rounds.run()
+    assert {rounds.cohorts[node] for node in FIRST + LATER} == {"c1"}
+
+
+def test_without_the_rule_they_get_a_cohort_of_their_own() -> None:
+    rounds = _recurring(lambda flagged: CLMA(flagged=flagged, **options()))
+    _drift(rounds)
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+    assert "clma-num-recognised" not in rounds.metrics
+
+
+def test_another_drift_is_not_recognised_and_a_return_to_the_root_is() -> None:
+    rounds = _recurring(_weights_alone)
+    for node in LATER:
+        rounds.clients[node].change = B
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+    back = Rounds(_weights_alone(flags(r1=FIRST, r4=[1])), fleet_of(a=FIRST, c=CALM)).run().run().run()
+    away = back.clients[1].change
+    back.clients[1].change = {name: -tensor for name, tensor in away.items()}
+    back.run()
+    assert back.groups == {"root": [1, *CALM], "c1": [2, 3]}
+
+
+def _judge(rounds: Rounds, cohort: str) -> Callable[[Model], Metrics]:
+    """Whoever judges so lives in the concept of a cohort: its present weights have a loss of 0.5, all others 2."""
+    right = rounds.strategy.registry.params(cohort)["w"]
+    return lambda weights: {"loss": 0.5 if np.allclose(weights["w"], right) else 2.0}
+
+
+def _candidates(flagged: Flags) -> CLMA:
+    return CLMA(flagged=flagged, candidates=2, **options())
+
+
+def test_by_evaluation_they_move_before_they_train_and_their_training_counts() -> None:
+    rounds = _recurring(_candidates)
+    for node in LATER:
+        rounds.clients[node].judge = _judge(rounds, "c1")
+    rounds.run()
+    assert rounds.evaluations == 2 * len(LATER)
+    assert {rounds.cohorts[node] for node in LATER} == {"c1"}
+    assert rounds.groups == {"root": CALM, "c1": FIRST + LATER}
+    np.testing.assert_allclose(rounds.strategy.registry.params("c1")["w"], rounds.mean(FIRST + LATER)["w"], atol=1e-5)
+    facts = rounds.strategy.registry.round_moves[0].facts or {}
+    assert facts["losses"] == {"root": 2.0, "c1": 0.5}
+    assert "its own 2.00" in facts["sentence"]
+    assert (rounds.metrics["clma-num-drifted"], rounds.metrics["clma-num-recognised"]) == (2, 2)
+
+
+def test_a_false_flag_leaves_its_client_where_it_is_and_an_unknown_drift_is_regrouped() -> None:
+    rounds = _recurring(_candidates)
+    rounds.clients[8].judge = _judge(rounds, "root")
+    rounds.clients[9].judge = lambda _: {"loss": 3.0}
+    rounds.clients[9].change = B
+    rounds.run()
+    assert rounds.groups == {"root": [*CALM, 8], "c1": FIRST, "c2": [9]}
+    assert rounds.metrics["clma-num-drifted"] == 1
+
+
+@pytest.mark.parametrize("answer", [{}, {"accuracy": 0.5}, {"loss": 0.5, "num-examples": 2}])
+def test_without_usable_answers_the_drift_is_regrouped_as_ever(answer: Metrics) -> None:
+    rounds = _recurring(_candidates)
+    for node in LATER:
+        rounds.clients[node].judge = lambda _: answer
+    _drift(rounds)
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+
+
+def test_only_the_flagged_are_asked_and_about_no_more_cohorts_than_allowed() -> None:
+    strategy = CLMA(flagged=flags(r1=[1], r2=[2], r3=[3], r4=[4]), candidates=1, **options())
+    clients = {n: Client({k: v * n for k, v in B.items()}, judge=lambda _: {"loss": 9.0}) for n in range(1, 7)}
+    rounds = Rounds(strategy, clients)
+    asked = [rounds.run().evaluations for _ in range(5)]
+    assert asked == [0, 2, 4, 6, 6]
+
+
+def test_candidates_need_to_know_who_is_flagged_before_the_round() -> None:
+    with pytest.raises(ValueError, match="need flagged"):
+        CLMA(candidates=2)
+    with pytest.raises(ValueError, match="negative"):
+        CLMA(candidates=-1, flagged=flags())
+
+
+def test_killed_before_the_round_ends_it_asks_again_and_comes_to_the_same() -> None:
+    states = []
+    for killed in (False, True):
+        rounds = _recurring(_candidates)
+        before = encode_state(rounds.strategy.export_state())
+        for node in LATER:
+            rounds.clients[node].judge = _judge(rounds, "c1")
+        rounds.run()
+        if killed:
+            rounds.strategy = _candidates(flags(r1=FIRST, r4=LATER))
+            rounds.strategy.import_state(decode_state(before))
+            rounds.number -= 1
+            rounds.run()
+        states.append(encode_state(rounds.strategy.export_state()))
+    assert states[0] == states[1]
