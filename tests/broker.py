@@ -11,6 +11,7 @@ import pytest
 
 from server_bridge.demo.broker import Mosquitto, find_mosquitto
 from server_bridge.demo.children import dies_with_us
+from tests.shared_data import DATA
 
 __all__ = ["Mosquitto", "missing_part", "new_mosquitto"]
 
@@ -32,6 +33,8 @@ def missing_part(marker: str) -> str | None:
         why = None if find_mosquitto() is not None else "mosquitto is not installed"
     elif marker == "systemd":
         return None if _systemd_analyzes() else "systemd-analyze 252 or later, with libseccomp, is not installed"
+    elif marker == "data":
+        why = None if DATA.is_dir() else "data absent"
     elif marker == "reference":
         why = None if find_spec("clma") is not None else "fed-clma is not installed"
     else:

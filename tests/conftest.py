@@ -10,7 +10,7 @@ import pytest
 
 from tests.broker import Mosquitto, missing_part, new_mosquitto
 
-PARTS = ("mosquitto", "oracle", "reference", "systemd")
+PARTS = ("mosquitto", "oracle", "reference", "data", "systemd")
 NOT_RUN = pytest.StashKey[Counter[str]]()
 
 

@@ -14,7 +14,7 @@ from tests.benchmarks import serving, training_step
 from tests.benchmarks.report import save, show
 
 BENCHMARKS = {"serving": serving, "training_step": training_step}
-WITH_OPTIONS = ("cohort_recovery", "cohorting", "fleet_load", "hostile")
+WITH_OPTIONS = ("cifar10_drift", "cohort_recovery", "cohorting", "fleet_load", "hostile")
 
 
 def main() -> None:
