@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_agent.cli.check_broker import look_at_broker, look_at_identity
+from edge_agent.cli.check_rights import look_at_rights
 from edge_agent.cli.check_source import look_at_source
 from edge_agent.cli.finding import Finding, moment
 from edge_agent.config import AgentSettings, JsonLinesSinkSection, load_settings
@@ -57,7 +58,10 @@ def findings(config: Path, *, source_wait_s: float) -> Iterator[Finding]:
     broker, identities = settings.broker.settings(), gateway_identities(settings.gateway.id)
     if broker.tls is not None:
         yield look_at_identity(broker.tls, identities, max(time.time(), floor_s))
-    yield look_at_broker("broker", broker, f"{settings.gateway.id}.check", floor_s)
+    reached = look_at_broker("broker", broker, f"{settings.gateway.id}.check", floor_s)
+    yield reached
+    if reached.ok:
+        yield _guarded("rights", lambda: look_at_rights(settings, floor_s))
     if bundle:
         yield _guarded("source", lambda: look_at_source(settings, bundle[0].manifest, source_wait_s))
 

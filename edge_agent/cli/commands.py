@@ -67,7 +67,7 @@ def check(
     config: SettingsOption = Path("agent.toml"),
     source_wait_s: Annotated[float, typer.Option(min=0.5, help="How long the source may be silent.")] = 10.0,
 ) -> None:
-    """Look at settings, bundle, disk, clock, certificates, broker and source; each finding comes with its remedy."""
+    """Look at settings, bundle, disk, clock, certificates, broker, rights and source; findings come with remedies."""
     with quiet_while_loading():
         from edge_agent.cli.check import findings
 

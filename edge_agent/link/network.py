@@ -203,6 +203,7 @@ class NetworkLoop:
         log(
             "mqtt-client-id-used-twice" if taken_over else "mqtt-disconnected",
             client_id=self._options.client_id,
+            broker=f"{self._settings.host}:{self._settings.port}",
             reason=link.ended,
             retry_in_s=round(wait_s, 2),
             forgotten_messages=forgotten,

@@ -23,6 +23,8 @@ from edge_agent.wire.messages import Ack
 from edge_agent.wire.topics import FleetTopics
 
 SESSION_EXPIRY_S = 14 * 86_400
+NOT_AUTHORIZED = "Not authorized"  # MQTT 5, reason code 0x87
+ADMITTED_AGAIN_S = 60.0  # where some topics are refused and others not: so often at most everything is said again
 _log = structlog.get_logger(__name__)
 
 
@@ -33,6 +35,7 @@ class FleetLink:
         events: what the session has received, for the inbox.
         blobs, downloads: of releases.
         order_blobs, order_downloads: of orders.
+        refusal: why the broker refused the last publication that it answered; empty if it did not.
 
     Raises:
         StorageError: a folder cannot be made.
@@ -45,20 +48,22 @@ class FleetLink:
         data, topics = settings.gateway.data_dir, FleetTopics(settings.gateway.fleet)
         self._outbox = outbox
         self._errors = errors
+        self._place = f"{broker.host}:{broker.port}"
+        self.refusal = ""
+        self._admitted_s = -ADMITTED_AGAIN_S
         self.topics = topics
         self.events = EventQueue(INBOX_EVENTS)
         self._voice = PresenceVoice(topics, gateway, boot_id)
+        self._subscriptions = [
+            Subscription(one) for one in (topics.down_filter(gateway), topics.release, topics.bridge)
+        ]
         self.session = MqttSession(
             broker,
             gateway,
             clean_start=False,
             session_expiry_s=SESSION_EXPIRY_S,
             inbox=self.events,
-            subscriptions=[
-                Subscription(topics.down_filter(gateway)),
-                Subscription(topics.release),
-                Subscription(topics.bridge),
-            ],
+            subscriptions=self._subscriptions,
             will=self._voice.will,
         )
         self._repetition = PresenceRepetition(self._voice, self.session)
@@ -71,20 +76,24 @@ class FleetLink:
 
     def connected(self, connection: int) -> None:
         """Say that the gateway is there, and send again what was not acknowledged."""
-        _log.info("connected", connection=connection)
+        _log.info("connected", broker=self._place, connection=connection)
         self._speak(lambda: self._repetition.connected(connection, time.monotonic()))
         self.pump.on_connected()
 
     def disconnected(self, event: Disconnected) -> None:
         """Name the reason; another client with this gateway's id is an error of the fleet."""
-        _log.warning("disconnected", reason=event.reason, retry_in_s=round(event.retry_in_s, 1))
+        _log.warning("disconnected", broker=self._place, reason=event.reason, retry_in_s=round(event.retry_in_s, 1))
         if event.taken_over:
             self._errors.tell("link", "another client uses this gateway's id", "give each gateway its own folder")
 
     def published(self, event: Published) -> None:
-        """Name a publication that the broker refused."""
+        """Name a publication that the broker refused; once it takes one again, say and ask everything anew."""
         if not event.ok:
-            _log.warning("publication_refused", reason=event.reason)
+            _log.warning("publication_refused", broker=self._place, reason=event.reason)
+            self.refusal = NOT_AUTHORIZED if event.reason == NOT_AUTHORIZED else self.refusal
+        elif self.refusal:
+            self.refusal = ""
+            self._admitted()
 
     def acknowledged(self, ack: Ack) -> None:
         """Forget what the bridge has committed, and upload what it grants."""
@@ -108,6 +117,17 @@ class FleetLink:
         """Say that the gateway goes, if anybody hears."""
         if self.session.connected:
             self._speak(lambda: self._voice.farewell(self.session))
+
+    def _admitted(self) -> None:
+        """The access list has come to know us: presence was lost, and what is retained was withheld."""
+        now_s = time.monotonic()
+        if now_s - self._admitted_s < ADMITTED_AGAIN_S:
+            return
+        self._admitted_s = now_s
+        _log.info("admitted", broker=self._place)
+        for subscription in self._subscriptions:
+            self.session.subscribe(subscription)
+        self.announce()
 
     def _speak(self, say: Callable[[], object]) -> None:
         """Presence is repeated: one that finds no room is said again."""

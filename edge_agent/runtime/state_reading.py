@@ -58,6 +58,7 @@ class StateReading:
         pipeline = self.model.pipeline
         return {
             "connected": str(self.link.session.connected),
+            "broker_refusal": self.link.refusal,
             "refused_samples": pipeline.refused_samples,
             "unrecorded_samples": pipeline.unrecorded_samples,
             "unrecorded_labels": pipeline.unrecorded_labels,

@@ -19,7 +19,9 @@ from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.rights import gateway_identities
 from server_bridge.demo.broker import free_port
 from server_bridge.demo.settings_files import amend
+from server_bridge.pki.acl import access_list
 from server_bridge.releases.provision import init_fleet, provision_gateway
+from tests.access_list import Listed
 from tests.broker import Mosquitto, new_mosquitto
 from tests.e2e.gateway import FLEET, GATEWAY, gateway_folder, provisioned, run
 from tests.link.certificates import Authority, make_authority
@@ -126,7 +128,7 @@ def test_nothing_is_wrong_where_nothing_is(plant: Plant) -> None:
     found = check(plant.settings)
     assert found.failed == []
     assert list(found.right) == [
-        *("settings", "bundle", "disk", "trust root", "clock", "identity", "broker", "source"),
+        *("settings", "bundle", "disk", "trust root", "clock", "identity", "broker", "rights", "source"),
     ]
     assert "without TLS" not in found.saw["broker"]
 
@@ -214,6 +216,40 @@ def test_tls_to_a_port_without_it_and_the_reverse(
     found = check(gateway_folder(bridge, tmp_path / "plain", plant.broker.port))
     assert found.failed == ["broker"]
     assert "credentials" in found.remedy["broker"]
+
+
+@pytest.fixture
+def listed(bridge: Path, tmp_path: Path) -> Iterator[Listed]:
+    one = Listed(bridge, tmp_path)
+    yield one
+    one.broker.kill()
+
+
+def test_an_access_list_that_does_not_know_the_gateway(listed: Listed) -> None:
+    found = check(listed.settings)
+    assert found.failed == ["rights"]
+    assert f"publishing on clma/1/{FLEET}/up/{GATEWAY}/presence is denied: Not authorized" in found.saw["rights"]
+    assert "pki/broker/acl" in found.remedy["rights"]
+    assert "reload" in found.remedy["rights"]
+    listed.admit(access_list(FLEET, [GATEWAY]))
+    found = check(listed.settings)
+    assert found.failed == []
+    assert "may publish" in found.saw["rights"]
+
+
+def test_an_access_list_that_lets_the_gateway_read_only_half(listed: Listed) -> None:
+    listed.admit(f"topic write #\nuser {GATEWAY}\ntopic write #\ntopic read clma/1/{FLEET}/all/bridge\n")
+    inbox: queue.Queue[SessionEvent] = queue.Queue(100)
+    bridge = MqttSession(
+        BrokerSettings("127.0.0.1", listed.broker.port), "station", clean_start=True, session_expiry_s=0, inbox=inbox
+    )
+    bridge.start()
+    try:
+        for row in ("release", "bridge"):
+            bridge.publish(f"clma/1/{FLEET}/all/{row}", b"kept", retain=True, timeout_s=5.0)
+        assert check(listed.settings).saw["rights"].endswith(f"but hears nothing on clma/1/{FLEET}/all/release")
+    finally:
+        bridge.stop(2.0)
 
 
 def test_a_broker_that_lets_in_nobody_without_a_password(bridge: Path, tmp_path: Path) -> None:
