@@ -49,7 +49,8 @@ def init(
     host, port = _address(broker)
     init_fleet(directory, bundle, fleet, host=host, port=port)
     typer.echo(f"fleet {fleet!r} is ready in {directory.resolve()}")
-    typer.echo(f"next: server-bridge gateway provision ID... -o DIR -c {directory / 'bridge.toml'}")
+    typer.echo(f"next, for TLS: server-bridge pki init -d {directory}; it goes first, and names what follows")
+    typer.echo(f"then: server-bridge gateway provision ID... -o DIR -c {directory / 'bridge.toml'}")
 
 
 @gateway_app.command()

@@ -46,6 +46,7 @@ def bridge(directory: DirectoryOption = Path(), days: DaysOption = CERTIFICATE_D
     authority.renew_broker_files()
     named = name_credentials(directory / "bridge.toml")
     typer.echo(f"{directory / TLS_FOLDER} is made" + (", and named in bridge.toml" if named else ""))
+    typer.echo(f"next: server-bridge gateway provision ID... -o DIR -c {directory / 'bridge.toml'}")
     _remind(authority)
 
 

@@ -4,6 +4,8 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from edge_agent.link.event_queue import EventQueue
 from edge_agent.link.events import Subscription, Will
 from edge_agent.link.session import MqttSession
@@ -23,6 +25,7 @@ INBOX_MESSAGES = 2000
 RECEIVE_MAXIMUM = 100
 QUEUED_MESSAGES = 20_000
 QUEUED_BYTES = 64 * 1024 * 1024
+_log = structlog.get_logger(__name__)
 
 
 class FleetStation:
@@ -55,6 +58,7 @@ class FleetStation:
         on_states: Callable[[Sequence[State]], None] = lambda states: None,
     ) -> None:
         self.boot_id = secrets.token_hex(8)
+        self._place = f"{broker.host}:{broker.port}"
         self._topics = topics
         self._store = store
         inbox = EventQueue(INBOX_MESSAGES)
@@ -106,11 +110,13 @@ class FleetStation:
         self.session.start()
 
     def stop(self, timeout_s: float) -> bool:
-        """Say goodbye and end the threads; whether all of that was done in time."""
-        self._post.send_raw(self._topics.bridge, self._presence(online=False), retain=True)
-        left = self.session.stop(timeout_s / 2)
+        """Say goodbye if anybody hears, and end the threads; whether those that use the store ended in time."""
+        if self.session.connected:
+            self._post.send_raw(self._topics.bridge, self._presence(online=False), retain=True)
+        if not self.session.stop(timeout_s / 2):
+            _log.info("broker-left-without-a-word", broker=self._place)  # it says it itself, by our will
         ended = [loop.stop(timeout_s / 4) for loop in self.loops]
-        return left and all(ended)
+        return all(ended)
 
     def _connected(self) -> None:
         self.fleet.reconnected()

@@ -1,8 +1,10 @@
 """The MQTT fleet over a real broker: the transport contract, and Flower's own strategies on it."""
 
+import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.messages import ErrorEvent, Event
 from edge_agent.wire.tensors import Weights
 from edge_agent.wire.topics import FleetTopics
+from server_bridge.demo.broker import free_port
 from server_bridge.fleet.registry import register
 from server_bridge.fleet.station import FleetStation
 from server_bridge.fleet.transport import FleetTransport
@@ -36,6 +39,12 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def new_station(broker: BrokerSettings, store: Store, blobs: MemoryBlobs) -> FleetStation:
+    return FleetStation(
+        broker, FleetTopics(FLEET), store, lambda body: ("key", b"signature"), lambda bundle: 100_000, blobs
+    )
+
+
 class Line:
     """A bridge's station and three scripted gateways; ``g4`` is registered and never comes."""
 
@@ -55,14 +64,7 @@ class Line:
     timeout_s = 3.0
 
     def new_station(self) -> FleetStation:
-        station = FleetStation(
-            self.broker,
-            FleetTopics(FLEET),
-            self.store,
-            lambda body: ("key", b"signature"),
-            lambda bundle: 100_000,
-            self.blobs,
-        )
+        station = new_station(self.broker, self.store, self.blobs)
         self.transport = station.fleet
         return station
 
@@ -164,3 +166,30 @@ def test_a_new_bridge_asks_again_and_gets_the_stored_results(line: Line) -> None
     again = run_round(make_strategy(StrategySettings(name="fedavg")), grid, initial_weights(), 1, {}, 10.0)
     assert np.array_equal(first.arrays["w"], again.arrays["w"])
     assert [line.times_trained(name) for name in line.gateways] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_it_ends_in_time_though_the_broker_was_never_there(tmp_path: Path, answers: bool) -> None:
+    """Refused at once, or no answer at all: then a connection is still tried while the store is closed."""
+    with ExitStack() as sockets:
+        port = free_port() if answers else _silent_port(sockets)
+        store = Store(store_url(tmp_path), tmp_path / "blobs")
+        station = new_station(BrokerSettings("127.0.0.1", port), store, MemoryBlobs())
+        station.start()
+        time.sleep(0.2)
+        began_s = time.monotonic()
+        assert station.stop(1.5)
+        assert time.monotonic() - began_s < 2.5
+        store.close()
+        until(lambda: not station.session.alive)
+
+
+def _silent_port(sockets: ExitStack) -> int:
+    """Where nobody accepts and the queue is full: an attempt to connect hangs."""
+    listener = sockets.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+    port: int = listener.getsockname()[1]
+    for _ in range(2):
+        waiting = sockets.enter_context(socket.socket())
+        waiting.setblocking(False)
+        waiting.connect_ex(("127.0.0.1", port))
+    return port
