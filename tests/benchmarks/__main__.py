@@ -4,6 +4,7 @@
 ``python -m tests.benchmarks hostile`` has no peer either: accuracy lost to hostile gateways.
 ``python -m tests.benchmarks cohorting`` sets Algorithm 3 beside the reference package: an hour and more.
 ``python -m tests.benchmarks cohort_recovery`` asks which cohorter finds the true families: `--quick` is seconds.
+``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
 
 import argparse
@@ -14,7 +15,15 @@ from tests.benchmarks import serving, training_step
 from tests.benchmarks.report import save, show
 
 BENCHMARKS = {"serving": serving, "training_step": training_step}
-WITH_OPTIONS = ("cifar10_drift", "cohort_recovery", "cohorting", "fleet_load", "hostile")
+WITH_OPTIONS = (
+    "cifar10_drift",
+    "cohort_recovery",
+    "cohorting",
+    "fleet_load",
+    "gas_drift_cohorts",
+    "hostile",
+    "recurring",
+)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from edge_agent.training.local_round import minibatches
 from edge_agent.wire.tensors import Weights
 from server_bridge.flower.records import to_weights
 from server_bridge.flower.reporting import DriftReporter
+from tests.benchmarks.cifar_data.grid import Trained
 from tests.benchmarks.cifar_data.images import Images
 from tests.benchmarks.cifar_data.net import GRAPH, LOGITS, SOURCE, build
 from tests.benchmarks.cifar_data.setting import CLIENTS, Setting, concept, partition
@@ -23,15 +24,6 @@ from tests.benchmarks.cifar_data.training_cache import Arrays, TrainingCache, di
 LEARNING_RATE, EPOCHS, BATCH_SIZE = 0.01, 1, 32
 EVALUATED_AT_ONCE, STATISTICS_IMAGES = 100, 500
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """A local round: weights, mean loss over its steps, CPU time."""
-
-    weights: Weights
-    loss: float
-    cpu_s: float
 
 
 @dataclass
@@ -58,6 +50,7 @@ class CifarFleet:
 
     def train(self, client: int, base: Weights, number: int) -> Trained:
         """One local round from the given weights, on the labels of round ``number``."""
+        base = self.cache.known(base, f"{self.bundle.digest} {self.setting.name} {self.seed} {number}")
         rows, labels = self.parts[client][0], concept(self.setting, client, number)
         depends_on = {
             "what": "train",
@@ -73,6 +66,7 @@ class CifarFleet:
 
     def accuracy(self, client: int, weights: Weights, number: int) -> float:
         """On the client's test images, labelled as in round ``number``."""
+        weights = self.cache.known(weights, f"{self.bundle.digest} {self.setting.name} {self.seed} {number + 1}")
         rows = self.parts[client][1]
         depends_on = {"what": "test", "weights": digest_of(weights), "rows": digest_of({"rows": rows})}
         depends_on["how"] = self.bundle.digest

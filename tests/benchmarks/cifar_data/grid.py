@@ -5,15 +5,38 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from edge_agent.wire.tensors import Weights
 from server_bridge.flower.records import Run, set_message_id
-from tests.benchmarks.cifar_data.clients import Client
 
 KIB_A_MIB = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A local round: weights, mean loss over its steps, CPU time."""
+
+    weights: Weights
+    loss: float
+    cpu_s: float
+
+
+class GridClient(Protocol):
+    """What answers messages; the same code whatever the strategy."""
+
+    @property
+    def number(self) -> int:
+        """Which client, from 0."""
+
+    def train(self, message: Message, server_round: int) -> tuple[Message, Trained]:
+        """The reply to a training message."""
+
+    def evaluate(self, message: Message, server_round: int) -> tuple[Message, float]:
+        """The reply, with the accuracy of what was sent."""
 
 
 @dataclass
@@ -45,7 +68,7 @@ class RoundAccount:
 class CountingGrid(Grid):
     """Hands messages to clients; every round ends with an evaluation, after which ``ended`` is called."""
 
-    def __init__(self, clients: Mapping[int, Client], ended: Callable[[RoundAccount], None]) -> None:
+    def __init__(self, clients: Mapping[int, GridClient], ended: Callable[[RoundAccount], None]) -> None:
         self._clients, self._ended = clients, ended
         self._numbers = count(1)
         self._round = RoundAccount(0)
