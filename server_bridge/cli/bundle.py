@@ -11,7 +11,9 @@ from rich.text import Text
 
 from edge_agent.model.bundle import Bundle, load_bundle
 from server_bridge.bundles.build import BuildSettings, build_bundle
+from server_bridge.bundles.data import read_data
 from server_bridge.bundles.fit import Epoch, FitSettings, fit_bundle, score_bundle
+from server_bridge.bundles.plausibility import HINT, doubt
 
 app = typer.Typer(help="Build, fit and inspect bundles.", no_args_is_help=True)
 
@@ -44,7 +46,9 @@ def build(
         label_names=label_name or [],
         seed=seed,
     )
-    _show(build_bundle(model, data, settings, out))
+    bundle = build_bundle(model, data, settings, out)
+    _show(bundle)
+    _show_score(bundle, data)
 
 
 @app.command()
@@ -71,15 +75,22 @@ def fit(
 
         bundle = fit_bundle(directory, data, calibration, settings, out, on_epoch=show)
     _show(bundle)
-    held_out = score_bundle(bundle, calibration)
-    accuracy = "" if held_out.accuracy is None else f", accuracy {held_out.accuracy:.4f}"
-    Console().print(f"held out: loss {held_out.loss:.4f}{accuracy}")
+    _show_score(bundle, calibration)
 
 
 @app.command()
 def inspect(directory: Annotated[Path, typer.Argument(help="A bundle's directory.")]) -> None:
     """Check a bundle and show what it is."""
     _show(load_bundle(directory))
+
+
+def _show_score(bundle: Bundle, data: Path) -> None:
+    held_out = score_bundle(bundle, data)
+    accuracy = "" if held_out.accuracy is None else f", accuracy {held_out.accuracy:.4f}"
+    Console().print(f"held out: loss {held_out.loss:.4f}{accuracy}")
+    why = doubt(held_out, read_data(data, bundle.manifest.inputs, bundle.manifest.classes).labels)
+    if why is not None:
+        typer.echo(f"warning: the model does not predict these labels: {why}\n  {HINT}", err=True)
 
 
 def _show(bundle: Bundle) -> None:

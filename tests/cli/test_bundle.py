@@ -46,6 +46,16 @@ def test_build_fit_and_inspect(folder: Path) -> None:
     assert "loss-rise" in shown.output
 
 
+def test_labels_that_the_model_does_not_predict_are_pointed_out(folder: Path) -> None:
+    untrained = CliRunner().invoke(app, typed(folder, BUILD))
+    assert "warning: the model does not predict these labels: accuracy" in untrained.stderr
+    assert "bundle fit" in untrained.stderr
+    fitted = CliRunner().invoke(app, typed(folder, FIT.replace("--epochs 2", "--epochs 6")))
+    assert fitted.exit_code == 0
+    assert "warning" not in fitted.stderr
+    assert "held out: loss" in fitted.stdout
+
+
 def test_refusal_reaches_the_caller(folder: Path) -> None:
     result = CliRunner().invoke(app, typed(folder, BUILD.replace("*.w", "nothing*")))
     assert isinstance(result.exception, DataError)
