@@ -14,6 +14,8 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         "FedAvg": "#e08a3c",
     }
 )
+# Arms that part alike lie upon each other: the widest is drawn first.
+STROKES: Mapping[str, float] = MappingProxyType({"ours": 6.0, "ours, no reliability": 3.5})
 WIDTH, HEIGHT, LEFT, TOP, GAP = 240, 190, 40, 44, 36
 LOWEST = 0.3
 
@@ -25,7 +27,7 @@ def chart(curves: Mapping[str, Sequence[Mapping[str, float]]], groups: Sequence[
     drawing.rect(0, 0, drawing.width, drawing.height, "white")
     drawing.text(LEFT, 16, title, fill=INK, font_size=13)
     for number, arm in enumerate(curves):
-        drawing.text(LEFT + 120 * number, 34, arm, fill=COLOURS[arm], font_size=12)
+        drawing.text(LEFT + 140 * number, 34, arm, fill=COLOURS[arm], font_size=12)
     for number, group in enumerate(groups):
         lines = {arm: [figures[group] for figures in curve] for arm, curve in curves.items()}
         _panel(drawing, LEFT + number * (WIDTH + GAP), group, lines, drift_round)
@@ -43,4 +45,6 @@ def _panel(drawing: Drawing, left: float, group: str, lines: Mapping[str, Sequen
     for number in range(1, rounds + 1):
         drawing.text(x(number), TOP + HEIGHT + 14, str(number), fill=MUTED, font_size=10, text_anchor="middle")
     for arm, values in lines.items():
-        drawing.polyline([(x(n), y(value)) for n, value in enumerate(values, 1)], COLOURS[arm], stroke_width=2)
+        drawing.polyline(
+            [(x(n), y(value)) for n, value in enumerate(values, 1)], COLOURS[arm], stroke_width=STROKES.get(arm, 1.8)
+        )

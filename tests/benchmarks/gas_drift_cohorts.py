@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import structlog
 from flwr.app import Array, ArrayRecord
+from scipy import stats
 
 from server_bridge.flower.records import prepare_process
 from tests.benchmarks.cifar_data.arms import strategy_of
@@ -91,6 +92,7 @@ def main(arguments: Sequence[str]) -> None:
     runs = run(range(options.first_seed, options.first_seed + seeds), QUICK_ARMS if options.quick else tuple(ARMS))
     for arm, figures in summarise(runs).items():
         print(f"  {arm:22s} {json.dumps(figures)}")
+    print(f"  ours minus reference, points: {json.dumps(beside_reference(runs))}")
     if options.save:
         save(runs)
 
@@ -157,12 +159,28 @@ def summarise(runs: Sequence[GasRun]) -> dict[str, dict[str, object]]:
     return summary
 
 
+def beside_reference(runs: Sequence[GasRun]) -> dict[str, dict[str, object]]:
+    """Ours minus the reference at the end, points of 100, by group: mean and Student's 95 % interval over seeds."""
+    after = {(run.arm, run.seed): run.after for run in runs}
+    seeds = [seed for arm, seed in after if arm == "ours" and ("reference", seed) in after]
+    if len(seeds) < 2:
+        return {}
+    beside: dict[str, dict[str, object]] = {}
+    for group in GROUPS:
+        gains = np.array([100 * (after["ours", s][group] - after["reference", s][group]) for s in seeds])
+        half = float(stats.t.ppf(0.975, len(gains) - 1)) * gains.std(ddof=1) / np.sqrt(len(gains))
+        interval = [round(float(gains.mean() + side), 2) for side in (-half, half)]
+        beside[group] = {"mean": round(float(gains.mean()), 2), "interval 95 %": interval}
+    return beside
+
+
 def save(runs: Sequence[GasRun], folder: Path = RESULTS) -> None:
     """Write runs and summary as JSON, and the picture."""
     content = {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": machine(),
         "summary": summarise(runs),
+        "ours minus reference, points": beside_reference(runs),
         "runs": [asdict(run) for run in runs],
     }
     (folder / "gas_drift_cohorts.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -40,18 +40,19 @@ class Setting:
     participation: float = 1.0
 
 
-# 1,500 images keep the conclusion; what is harder is measured on these.
+# 1,500 training images keep the conclusion, 500 test images too; what is harder is measured on these.
+HARDER_TEST = 500
 SETTINGS: Mapping[str, Setting] = MappingProxyType(
     {
         setting.name: setting
         for setting in (
             Setting("published"),
             Setting("quick", QUICK_TRAIN, QUICK_TEST, QUICK_ROUNDS),
-            Setting("500 images", train=500),
-            Setting("60 % participation", train=QUICK_TRAIN, participation=0.6),
-            Setting("same direction", train=QUICK_TRAIN, shift="same direction"),
-            Setting("label swaps", train=QUICK_TRAIN, shift="swaps"),
-            Setting("Dirichlet 0.5", train=QUICK_TRAIN, dirichlet=0.5),
+            Setting("500 images", 500, HARDER_TEST),
+            Setting("60 % participation", QUICK_TRAIN, HARDER_TEST, participation=0.6),
+            Setting("same direction", QUICK_TRAIN, HARDER_TEST, shift="same direction"),
+            Setting("label swaps", QUICK_TRAIN, HARDER_TEST, shift="swaps"),
+            Setting("Dirichlet 0.5", QUICK_TRAIN, HARDER_TEST, dirichlet=0.5),
         )
     }
 )
