@@ -16,7 +16,16 @@ from server_bridge.demo.charts.timeline import fleet_timeline, gateway_timeline
 from server_bridge.demo.facts import CLMA, FEDAVG, BadRelease, DemoFacts
 from server_bridge.demo.plan import TRUTHS, Family
 from server_bridge.demo.summary import MB, peak_rss_mb, summarise
-from server_bridge.demo.verdict import Verdict, drifted_of, false_flags, mean_accuracy, refused, stationary_of
+from server_bridge.demo.verdict import (
+    POISONING_LEAST,
+    STATIONARY_LOSS_MOST,
+    Verdict,
+    drifted_of,
+    false_flags,
+    mean_accuracy,
+    refused,
+    stationary_of,
+)
 
 HTML_NAME = "report.html"
 JSON_NAME = "report.json"
@@ -65,6 +74,7 @@ def render_page(facts: DemoFacts, verdict: Verdict) -> str:
             (gateway, Markup(gateway_timeline(facts, gateway)), caption(gateway.family)) for gateway in arm.gateways
         ],
         cohort_chart=Markup(cohort_map(arm)),
+        averaging=averaging(facts),
         comparison_chart=Markup(comparison(facts)),
         colours=FAMILY_COLOURS,
         refusals=[(bad, reasons(bad)) for bad in facts.bad_releases],
@@ -76,6 +86,27 @@ def render_page(facts: DemoFacts, verdict: Verdict) -> str:
 def caption(family: Family) -> str:
     """What happened to the gateways of a family, in a few words."""
     return TRUTHS[family].rpartition(", ")[2]
+
+
+def averaging(facts: DemoFacts) -> str:
+    """What plain averaging did in this run, in a sentence."""
+    lost = lost_to_averaging(facts)
+    if lost is None:
+        return "The FedAvg arm did not run."
+    if lost >= POISONING_LEAST:
+        return "Averaging everybody mixes two opposite repairs, and drags along gateways that had no problem."
+    return (
+        "Averaging everybody gives all gateways one model. The untouched ones hardly lose by it here: where few "
+        "gateways are remounted there is little to be dragged along by."
+    )
+
+
+def lost_to_averaging(facts: DemoFacts) -> float | None:
+    """How much accuracy the untouched gateways end with less under plain averaging; ``None`` without that arm."""
+    if FEDAVG not in facts.arms:
+        return None
+    ours, theirs = (mean_accuracy(g.final for g in stationary_of(facts.arms[arm])) for arm in (CLMA, FEDAVG))
+    return ours - theirs
 
 
 def reasons(bad: BadRelease) -> str:
@@ -94,16 +125,17 @@ def key_figures(facts: DemoFacts) -> list[Figure]:
     wrong = false_flags(arm)
     expected = 2 * len(arm.gateways)
     before, low, final = (mean_accuracy(getattr(g, at) for g in drifted) for at in ("before", "drifted", "final"))
-    fleet = mean_accuracy(g.final for g in stationary)
+    untouched, fleet = (mean_accuracy(getattr(g, at) for g in stationary) for at in ("before", "final"))
     flagged = f"drifts flagged, {median(waits):.1f} s after the remount" if waits else "drifts flagged"
     figures = [
         Figure(f"{len(waits)}/{len(drifted)}", flagged, len(waits) == len(drifted)),
         Figure(str(len(wrong)), "false flags", not wrong),
         Figure(f"{low:.0%} → {final:.0%}", f"remounted gateways, repaired (before: {before:.0%})", final > low),
     ]
-    if FEDAVG in facts.arms:
-        averaged = mean_accuracy(g.final for g in stationary_of(facts.arms[FEDAVG]))
-        label = f"untouched gateways, unharmed; plain averaging leaves {averaged:.0%}"
-        figures.append(Figure(f"{fleet:.0%}", label, fleet > averaged))
+    lost = lost_to_averaging(facts)
+    if lost is not None:
+        unharmed = fleet >= untouched - STATIONARY_LOSS_MOST
+        label = f"untouched gateways{', unharmed' if unharmed else ''}; plain averaging leaves {fleet - lost:.0%}"
+        figures.append(Figure(f"{fleet:.0%}", label, unharmed))
     figures.append(Figure(f"{refused(facts)}/{expected}", "hostile releases refused", refused(facts) == expected))
     return figures

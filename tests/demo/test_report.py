@@ -5,8 +5,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
-from server_bridge.demo.facts import CLMA
-from server_bridge.demo.report import render_page, write_report
+from server_bridge.demo.facts import CLMA, FEDAVG
+from server_bridge.demo.report import key_figures, render_page, write_report
 from server_bridge.demo.verdict import judge
 from tests.demo.made_up import made_up_facts
 
@@ -57,3 +57,35 @@ def test_a_run_without_the_second_arm_still_gives_a_page() -> None:
     facts = made_up_facts()
     alone = replace(facts, arms={CLMA: facts.arms[CLMA]})
     assert "the FedAvg arm did not run" in render_page(alone, judge(alone))
+
+
+def test_harm_by_averaging_is_claimed_only_where_there_was_some() -> None:
+    facts = made_up_facts()
+    harmed = render_page(facts, judge(facts))
+    assert "drags along gateways that had no problem" in harmed
+    spared = replace(facts, arms={**facts.arms, FEDAVG: facts.arms[CLMA]})
+    page = render_page(spared, judge(spared))
+    assert "drags along" not in page
+    assert "hardly lose by it here" in page
+    (figure,) = [one for one in key_figures(spared) if "untouched" in one.label]
+    assert figure.good
+    assert figure.label.endswith(f"unharmed; plain averaging leaves {figure.value}")
+
+
+def test_a_gateway_that_lost_is_not_called_unharmed() -> None:
+    facts = made_up_facts()
+    arm = facts.arms[CLMA]
+    lost = [replace(one, final=one.drifted if one.drifts else replace(one.final, right=0)) for one in arm.gateways]
+    (figure,) = [
+        one
+        for one in key_figures(replace(facts, arms={**facts.arms, CLMA: replace(arm, gateways=tuple(lost))}))
+        if "untouched" in one.label
+    ]
+    assert not figure.good
+    assert "unharmed" not in figure.label
+
+
+def test_tables_scroll_by_themselves_on_narrow_screens() -> None:
+    facts = made_up_facts()
+    page = render_page(facts, judge(facts))
+    assert page.count("<table>") == page.count('<div class="wide">\n<table>') == 2
