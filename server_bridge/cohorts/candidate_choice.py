@@ -45,6 +45,11 @@ class Score:
     samples: float
     error: float
 
+    @classmethod
+    def guessed(cls, loss: float, samples: float) -> "Score":
+        """Without a known error: losses scatter about as much as they are large (measured: 0.8 to 3 times)."""
+        return cls(loss, samples, abs(loss) / math.sqrt(max(samples, 1.0)))
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -99,18 +104,25 @@ def choose(
         levels: cohort to its model's loss on its own members' data, where known.
     """
     best = min(scores, key=lambda cohort: (scores[cohort].loss, cohort != own))
-    limit = _limit(rule, scores[best], scores[own], levels.get(best, math.nan))
+    limit = highest_loss(rule, scores[best], scores[own], levels.get(best, math.nan))
     verdict: Verdict = "unknown"
     if min(scores[best].samples, scores[own].samples) >= rule.least:
         gap = scores[own].loss - scores[best].loss
         if gap > rule.errors * math.hypot(scores[own].error, scores[best].error) and scores[best].loss <= limit:
             verdict = "moves"
-        elif scores[own].loss <= (own_limit := _limit(rule, scores[own], scores[own], levels.get(own, math.nan))):
+        elif scores[own].loss <= (own_limit := highest_loss(rule, scores[own], scores[own], levels.get(own, math.nan))):
             best, limit, verdict = own, own_limit, "stays"
     return Choice(verdict, best, own, scores, levels.get(best, math.nan), limit)
 
 
-def _limit(rule: CandidateRule, score: Score, own: Score, level: float) -> float:
-    """The greatest loss that is good enough; the own model's rise forgives only others."""
+def highest_loss(rule: CandidateRule, score: Score, own: Score, level: float) -> float:
+    """The greatest loss of a model that is good enough; the own model's rise forgives only others.
+
+    Args:
+        rule: see there.
+        score: the model's.
+        own: the client's own model's; the same object if that is meant.
+        level: what the model has on its own members' data; NaN if that is not known.
+    """
     rise = 0.0 if score is own else own.loss - level
     return level + max(rule.delta, rule.errors * score.error, rule.share * rise)

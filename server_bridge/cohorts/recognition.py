@@ -35,8 +35,8 @@ class RecognitionRule:
         errors: standard errors (jackknife over blocks of parameters) clear of zero.
     """
 
-    level: float = 0.45
-    margin: float = 0.15
+    level: float = 0.3
+    margin: float = 0.1
     errors: float = 2.0
 
 

@@ -121,7 +121,7 @@ def _score(reply: Message) -> Score | None:
     loss, count, error = (_number(values.get(key)) for key in ("loss", EXAMPLES_KEY, "loss-error"))
     if loss is None or count is None or count < 1:
         return None
-    return Score(loss, count, loss / np.sqrt(count) if error is None else error)
+    return Score.guessed(loss, count) if error is None else Score(loss, count, error)
 
 
 def _number(value: object) -> float | None:

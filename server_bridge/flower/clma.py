@@ -14,6 +14,7 @@ from server_bridge.aggregation.robust import Aggregation
 from server_bridge.aggregation.screening import Refusal
 from server_bridge.cohorts.candidate_choice import CandidateRule
 from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, Cohorter
+from server_bridge.cohorts.explanation import Explanation
 from server_bridge.cohorts.family_cohorter import FamilyCohorter
 from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Model
 from server_bridge.cohorts.recognition import RecognitionRule
@@ -33,6 +34,7 @@ from server_bridge.flower.records import (
 )
 from server_bridge.flower.regrouping import assign, groups_of
 from server_bridge.flower.state import StrategyState
+from server_bridge.flower.trials import Refuted
 from server_bridge.flower.updates import ClientUpdate, read_replies
 
 logger = structlog.get_logger(__name__)
@@ -165,6 +167,7 @@ class CLMA(FedAvg):
     def end_adaptation(self) -> None:
         """Forget what counts within one adaptation: losses, who was regrouped, the reference."""
         self._drifts.clear()
+        self._known.end_adaptation()
         self._reference = None
         self._sent.clear()
         if self._splits is not None:
@@ -206,17 +209,19 @@ class CLMA(FedAvg):
         settled = self._known.moved | self._known.stayed
         drifted = self._drifts.drifted(server_round, updates) - settled
         self._drifts.regroup(self._known.moved & {update.client for update in updates})
+        self._known.learn(updates, drifted)
+        refuted = self._known.refuted(u for u in updates if u.client not in drifted)
         reference = self._reference or self._mean_of([u.base for u in updates], updates)
-        for update in updates:
-            if update.client in drifted:
-                self.registry.quarantine(update.client)
-        self._average([update for update in updates if update.client not in drifted])
-        created = self._regroup(updates, drifted, reference)
+        leaving = drifted | {update.client for group in refuted for update, _ in group}
+        for client in sorted(leaving):
+            self.registry.quarantine(client)
+        self._average([update for update in updates if update.client not in leaving])
+        created = self._regroup(updates, drifted, reference) + [self._part(group) for group in refuted]
+        self._known.began(created)
         self.registry.clear_quarantine()
         self.registry.prune_empty()
         self._return(updates, created)
         merged = self._merge(created)
-        self._known.learn(updates, drifted)
         self._known.forget(self.registry.cohort_ids)
         self.registry.snapshot()
         self._reference = self._mean_of([u.params for u in updates], updates)
@@ -253,7 +258,8 @@ class CLMA(FedAvg):
         try:
             self.registry.restore(state.document["registry"], models)
             self._drifts.restore(state.document)
-            self._known.restore(state.document.get("known", {"levels": []}))
+            if "known" in state.document:  # absent in a state of an older version
+                self._known.restore(state.document["known"])
             if self._splits is not None and state.document.get("splits"):
                 self._splits.restore(state.document["splits"], origins)
         except (KeyError, TypeError, ValueError) as error:
@@ -320,20 +326,36 @@ class CLMA(FedAvg):
             else:
                 facts = plain(recognition.to_json())
                 self.registry.join([u.client for u in group], recognition.cohort, {u.client: facts for u in group})
+                self._known.joined(group, recognition.cohort)
         self._drifts.regroup(drifted)
         return created
 
+    def _part(self, refuted: Sequence[tuple[ClientUpdate, Refuted]]) -> CohortId:
+        """A cohort of clients that looked like a known concept and are none of it."""
+        group = [update for update, _ in refuted]
+        facts = {update.client: plain(why.to_json()) for update, why in refuted}
+        return self._begin(group, {}, facts, [None] * len(group))
+
     def _create(self, group: Sequence[ClientUpdate], assignment: CohortAssignment) -> CohortId:
-        members = [update.client for update in group]
         statistics = assignment.ks_statistics or assignment.similarities
-        facts = {client: split_facts(assignment, client) for client in members}
+        facts = {update.client: split_facts(assignment, update.client) for update in group}
+        return self._begin(group, statistics, facts, [assignment.explanations.get(u.client) for u in group])
+
+    def _begin(
+        self,
+        group: Sequence[ClientUpdate],
+        statistics: Mapping[ClientId, float],
+        facts: Mapping[ClientId, dict[str, Any]],
+        explanations: Sequence[Explanation | None],
+    ) -> CohortId:
+        members = [update.client for update in group]
         model = self._mean_of([u.params for u in group], group)
         cohort = self.registry.create_cohort(members, model, statistics, facts)
         if self._splits is not None:
             bases = {id(update.base): update.base for update in group}
             origin = group[0].base if len(bases) == 1 else self._mean_of([u.base for u in group], group)
             former = {update.cohort: update.base for update in group}
-            self._splits.split(cohort, origin, former, [assignment.explanations.get(u.client) for u in group])
+            self._splits.split(cohort, origin, former, explanations)
         logger.info("cohort_created", cohort=cohort, members=members)
         return cohort
 

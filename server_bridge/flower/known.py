@@ -13,6 +13,8 @@ from server_bridge.cohorts.recognition import Recognition, RecognitionRule, grou
 from server_bridge.cohorts.selectors import ParamSelector
 from server_bridge.cohorts.split_watch import plain
 from server_bridge.flower.candidates import Inquiry, inquire, short_list
+from server_bridge.flower.levels import LossLevels
+from server_bridge.flower.trials import Refuted, Trials
 from server_bridge.flower.updates import ClientUpdate
 
 logger = structlog.get_logger(__name__)
@@ -35,7 +37,9 @@ class KnownConcepts:
         self._candidates = candidates
         self._choice = choice
         self._selector = selector
-        self._levels: dict[CohortId, float] = {}
+        self._levels = LossLevels()
+        self._trials = Trials(choice)
+        self._began: set[CohortId] = set()
         self._moved: set[ClientId] = set()
         self._stayed: set[ClientId] = set()
         self._evaluated: dict[ClientId, set[CohortId]] = {}
@@ -76,7 +80,7 @@ class KnownConcepts:
         if not self._candidates:
             return
         lists = {client: short_list(registry, client, self._candidates) for client in clients}
-        inquiry = Inquiry(server_round, lists, self._levels, numbered)
+        inquiry = Inquiry(server_round, lists, self._levels.by_cohort, numbered)
         for client, choice in inquire(grid, self._choice, inquiry, registry.params).items():
             facts = plain(choice.to_json())
             logger.info("candidates_evaluated", node=client, verdict=choice.verdict, **facts)
@@ -118,23 +122,38 @@ class KnownConcepts:
             logger.info("known_concepts_compared", nodes=clients, recognised=found.recognised, **plain(found.to_json()))
         return found if found is not None and found.recognised else None
 
-    def learn(self, updates: Iterable[ClientUpdate], drifted: Set[ClientId]) -> None:
+    def learn(self, updates: Sequence[ClientUpdate], drifted: Set[ClientId]) -> None:
         """Remember how well the cohorts' models did on their own members' data in this round."""
-        losses: dict[CohortId, list[tuple[float, float]]] = {}
-        for update in updates:
-            if update.loss is not None and update.client not in drifted:
-                losses.setdefault(update.cohort, []).append((update.loss, update.examples))
-        for cohort, mine in losses.items():
-            self._levels[cohort] = sum(loss * count for loss, count in mine) / sum(count for _, count in mine)
+        self._levels.learn(updates, drifted | self._trials.clients, self._began)
+
+    def refuted(self, updates: Iterable[ClientUpdate]) -> list[list[tuple[ClientUpdate, Refuted]]]:
+        """Clients recognised a round ago for whom the cohort's model is no good after all, by group."""
+        return self._trials.end(updates, self._levels.by_cohort)
+
+    def joined(self, group: Sequence[ClientUpdate], cohort: CohortId) -> None:
+        """A group was recognised by its weights."""
+        self._trials.begin(group, cohort)
+
+    def began(self, cohorts: Iterable[CohortId]) -> None:
+        """These cohorts began in this round."""
+        self._began.update(cohorts)
+
+    def end_adaptation(self) -> None:
+        """Levels stay, all else goes."""
+        self._levels.end_adaptation()
+        self._trials.clear()
+        self._began.clear()
+        self.begin_round()
 
     def forget(self, living: Iterable[CohortId]) -> None:
         """Let go of cohorts that are no more."""
         names = set(living)
-        self._levels = {cohort: level for cohort, level in self._levels.items() if cohort in names}
+        self._levels.forget(names)
+        self._began &= names
 
     def export(self) -> dict[str, Any]:
         """JSON values."""
-        return {"levels": [[cohort, level] for cohort, level in sorted(self._levels.items())]}
+        return {**self._levels.export(), "trials": self._trials.export(), "began": sorted(self._began)}
 
     def restore(self, document: Mapping[str, Any]) -> None:
         """Become what :meth:`export` described.
@@ -142,4 +161,6 @@ class KnownConcepts:
         Raises:
             KeyError, TypeError, ValueError: the document is not one of ours.
         """
-        self._levels = {str(cohort): float(level) for cohort, level in document["levels"]}
+        self._levels.restore(document)
+        self._trials.restore(document["trials"])
+        self._began = {str(cohort) for cohort in document["began"]}
