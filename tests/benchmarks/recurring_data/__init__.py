@@ -1,0 +1,1 @@
+"""Recurring drift: FedDrift's patterns, data sets, clients, and the ways to find cohorts."""

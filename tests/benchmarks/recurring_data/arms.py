@@ -1,0 +1,115 @@
+"""Ways to share models among clients that drift: strategies on Flower's grid, and test oracles."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from flwr.app import ConfigRecord
+from flwr.serverapp.strategy import FedAvg
+
+from edge_agent.wire.tensors import Weights
+from server_bridge.cohorts.recognition import RecognitionRule
+from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
+from server_bridge.flower.clma import CLMA
+from server_bridge.flower.drifts import Flagged
+from server_bridge.flower.records import ROUND_KEY, as_float32, prepare_process, to_record, to_weights
+from tests.benchmarks.recurring_data.fleet import ROUNDS, Fleet, Standing
+from tests.benchmarks.recurring_data.grid import FleetGrid
+from tests.benchmarks.recurring_data.oracles import FedDrift, Ifca, TrueClusters
+from tests.benchmarks.recurring_data.patterns import CLIENTS, Pattern
+
+
+class Arm(Protocol):
+    """A way to share models."""
+
+    def time_step(self) -> Standing:
+        """Adapt to the data of the fleet's present time step."""
+        ...
+
+
+class FlowerArm:
+    """A strategy of Flower's, round by round. Before each round every client judges the model that it has.
+
+    Args:
+        make: from who is flagged in a round to the strategy: CLMA, the reference package's, or FedAvg.
+        fleet: the clients.
+        initial: weights that everybody begins with.
+    """
+
+    def __init__(self, make: Callable[[Flagged], Any], fleet: Fleet, initial: Weights) -> None:
+        prepare_process()
+        self.fleet, self.arrays = fleet, to_record(initial)
+        self._grid = FleetGrid(fleet)
+        self.strategy = make(lambda server_round: self._grid.drifted)
+        self._rounds = 0
+
+    def time_step(self) -> Standing:
+        """The rounds of one adaptation."""
+        for number in range(ROUNDS):
+            self.fleet.round = number
+            self._round()
+        if isinstance(self.strategy, CLMA):
+            self.strategy.end_adaptation()
+        return self._standing()
+
+    def _round(self) -> None:
+        weights = self._standing().weights if self._rounds else [to_weights(self.arrays)] * CLIENTS
+        losses = [self.fleet.loss(client, own) for client, own in enumerate(weights)]
+        self._grid.drifted = {c + 1 for c, loss in enumerate(losses) if self.fleet.drifted(c, loss)}
+        self._rounds += 1
+        config = ConfigRecord({ROUND_KEY: self._rounds})
+        messages = self.strategy.configure_train(self._rounds, self.arrays, config, self._grid)
+        arrays, _ = self.strategy.aggregate_train(self._rounds, self._grid.send_and_receive(messages))
+        assert arrays is not None
+        self.arrays = arrays
+
+    def _standing(self) -> Standing:
+        registry = getattr(self.strategy, "registry", None)
+        if registry is None:
+            return Standing([to_weights(self.arrays)] * CLIENTS, ["root"] * CLIENTS, 1)
+        clusters = [registry.cohort_of(client + 1) for client in range(CLIENTS)]
+        models = {cohort: as_float32(registry.params(cohort)) for cohort in set(clusters)}
+        return Standing([models[cohort] for cohort in clusters], clusters, len(registry.cohort_ids))
+
+
+def _ours(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
+    return FlowerArm(lambda flagged: _clma(flagged, 0), fleet, initial)
+
+
+def _ours_with_candidates(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
+    return FlowerArm(lambda flagged: _clma(flagged, CANDIDATES), fleet, initial)
+
+
+def _clma(flagged: Flagged, candidates: int) -> CLMA:
+    rule = ReturnRule(rounds=RETURN_ROUNDS)
+    return CLMA(flagged=flagged, return_rule=rule, recognition=RecognitionRule(), candidates=candidates)
+
+
+def _reference(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
+    """The reference package's strategy as it comes.
+
+    Raises:
+        ModuleNotFoundError: fed-clma is not installed (`make oracle`).
+    """
+    import clma
+
+    return FlowerArm(lambda _: clma.CLMA(), fleet, initial)
+
+
+def _fedavg(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
+    return FlowerArm(lambda _: FedAvg(), fleet, initial)
+
+
+CANDIDATES = 3
+Make = Callable[[Fleet, Weights, Pattern], Arm]
+ARMS: Mapping[str, Make] = MappingProxyType(
+    {
+        "ours": _ours,
+        "ours, candidates": _ours_with_candidates,
+        "reference": _reference,
+        "FedAvg": _fedavg,
+        "IFCA": Ifca,
+        "FedDrift": FedDrift,
+        "true clusters": TrueClusters,
+    }
+)
