@@ -43,6 +43,9 @@ class StrategySection(Section):
     minority of hostile gateways cannot move it far. `trimmed-mean` and `krum` withstand `hostile_share` of a cohort.
     `merge_threshold` is the cosine distance at which cohorts merge; left out: never. `return_rounds` is for how many
     rounds in a row a small cohort that split off must agree with another to go back (`clma`); 0: never.
+    `recognition` sends drifted gateways to the cohort that their changed weights point to (`clma`). With `candidates`
+    a flagged gateway first evaluates the models of at most so many other cohorts and trains in the best, if its loss is
+    at most `candidate_delta` above what that model has on its own members' data (`clma`, `clma-paper`); 0: none.
     """
 
     name: Literal["clma", "clma-paper", "fedavg", "fedadam"] = "clma"
@@ -58,6 +61,9 @@ class StrategySection(Section):
     aggregation: Literal["mean", "trimmed-mean", "median", "krum"] = "mean"
     hostile_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
     return_rounds: Annotated[int, Field(ge=0)] = 2
+    recognition: bool = True
+    candidates: Annotated[int, Field(ge=0, le=16)] = 0
+    candidate_delta: NotNegative = 0.1
 
 
 class TriggerSection(Section):
@@ -84,11 +90,12 @@ class RoundSection(Section):
     """What every round asks of the gateways.
 
     `first_learning_rate` holds in round 1, where cohorts are told apart by the direction of the changes: small steps
-    keep it. Left out: as `learning_rate`.
+    keep it. Left out: as `learning_rate`. `evaluate_timeout_s` is for each candidate that a gateway evaluates.
     """
 
     rounds: Natural = 8
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 600.0
+    evaluate_timeout_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 120.0
     attempts: Natural = 3
     training_graph: str = "adam"
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.003

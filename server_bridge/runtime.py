@@ -79,7 +79,7 @@ class BridgeRuntime:
         latest = _latest(self._book, settings)
         bundles = BundleFolder(data_dir / BUNDLES_FOLDER)
         strategy = StrategySettings(**settings.strategy.model_dump())
-        make_strategy(strategy)  # what does not go together is refused now, not when drift is flagged
+        make_strategy(strategy, flagged=lambda _: set())  # what does not go together is refused before drift is flagged
         _refuse_unknown_graph(settings, bundles.manifest(latest.fleet.default_bundle))
         self._keeper = StoreKeeper(settings.bridge.store, data_dir, {"cohort": highest_cohort(latest)})
         self.store = self._keeper.store

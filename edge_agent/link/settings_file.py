@@ -24,6 +24,16 @@ class Section(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _no_numbers(cls, table: Any) -> Any:
+        """``true`` is no number, though pydantic takes it for 1."""
+        for key, value in table.items() if isinstance(table, dict) else ():
+            field = cls.model_fields.get(key)
+            if isinstance(value, bool) and field is not None and not _takes_truth(field.annotation):
+                raise ValueError(f"{key} = {str(value).lower()}: {str(value).lower()} is not a value of this key")
+        return table
+
 
 class BrokerSection(Section):
     """A broker; TLS when `credentials` or `ca` is given.
@@ -139,6 +149,10 @@ def _keys(model: type[BaseModel], section: str) -> list[str]:
 def _sections(model: type[BaseModel], section: str) -> list[type[BaseModel]]:
     field = model.model_fields.get(section)
     return _models(field.annotation) if field is not None else []
+
+
+def _takes_truth(annotation: Any) -> bool:
+    return annotation in (bool, Any) or any(_takes_truth(part) for part in typing.get_args(annotation))
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:

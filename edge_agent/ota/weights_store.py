@@ -163,6 +163,15 @@ class WeightsStore:
         """Whether the slot's weights are here undamaged, or are its bundle's own."""
         return self._is_held(slot.weights) or self._own_weights(slot)
 
+    def find_weights(self, digest: str) -> bytes | None:
+        """The weights of a digest, if they are here undamaged or are the provisioned bundle's own."""
+        if self.provisioned.manifest.files[WEIGHTS] == digest:
+            return self.provisioned.read(WEIGHTS)
+        try:
+            return read_file(self._weights_path(digest)) if self._is_held(digest) else None
+        except StorageError:  # collected meanwhile
+            return None
+
     def add_weights(self, data: bytes) -> str:
         """Hold a weights file; returns its digest.
 

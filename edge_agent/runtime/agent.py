@@ -176,6 +176,7 @@ class Agent:
             limits=operator_limits(self._settings.training),
             serving=lambda: self._model.serving(self._records.watch.training_from),
             samples_db=self._storage.samples.path,
+            held=self._model.store.find_weights,
         )
 
     def _make_orders(self) -> Orders:

@@ -16,6 +16,7 @@ from edge_agent.link.durable import read_file
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.upload import Uploader
 from edge_agent.runtime.orders import OrderFailed
+from edge_agent.training.evaluation import CANDIDATE_KEY
 from edge_agent.training.job import EvaluationJob, Job, TrainingJob, WorkerLimits
 from edge_agent.training.split_half import SPLIT_HALF_KEY
 from edge_agent.training.supervisor import TrainingOutcome, TrainingSupervisor
@@ -32,6 +33,7 @@ from edge_agent.wire.messages import (
 )
 
 POLL_S = 0.05
+EVALUATED_KEPT = 4
 FETCH_TRY_S = 60.0
 HOUR_S = 3600.0
 _log = structlog.get_logger(__name__)
@@ -66,9 +68,11 @@ class LocalWork:
     """Carries out the long orders on the orders thread.
 
     Args:
-        blobs: where the downloader puts base weights; those of earlier orders are removed.
+        blobs: where the downloader puts base weights; those of earlier orders are removed, but for
+            the last few that were evaluated: a gateway may train from one of them next.
         serving: what serves now.
         samples_db: the sample store's file, which the worker reads by itself.
+        held: weights that the gateway has anyway, such as those that serve; they need no download.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class LocalWork:
         limits: OperatorLimits,
         serving: Callable[[], Serving],
         samples_db: Path,
+        held: Callable[[str], bytes | None] = lambda _: None,
     ) -> None:
         self._supervisor = supervisor
         self._downloader = downloader
@@ -91,6 +96,8 @@ class LocalWork:
         self._limits = limits
         self._serving = serving
         self._samples_db = samples_db
+        self._held = held
+        self._evaluated: deque[str] = deque(maxlen=EVALUATED_KEPT)
         self._enabled = limits.enabled
         self._recent: deque[float] = deque()
         self._lock = threading.Lock()
@@ -109,6 +116,7 @@ class LocalWork:
         """
         self._admit()
         serving = self._fitting(action.bundle)
+        self._evaluated.clear()
         weights_file = self._fetch(action.base, ended, deadline_s)
         self._admit_round()
         job = TrainingJob(
@@ -133,14 +141,18 @@ class LocalWork:
     ) -> EvaluateResult:
         """Counts, loss and accuracy of the named weights; samples never leave.
 
+        A candidate for a gateway that drifted is evaluated on the samples since its drift.
+
         Raises:
             OrderFailed: as :meth:`train`.
         """
         serving = self._fitting(action.bundle)
+        self._evaluated.append(action.weights.digest)
         weights_file = self._fetch(action.weights, ended, deadline_s)
+        drifted_from = serving.training_from if action.config.get(CANDIDATE_KEY, False) else None
         job = EvaluationJob(
             **dict(self._job(command, serving, weights_file, action.weights, action.max_samples, deadline_s)),
-            since_sample=action.since_sample,
+            since_sample=action.since_sample or drifted_from,
         )
         outcome = self._run(job, ended)
         return EvaluateResult(weights=action.weights.digest, metrics=dict(outcome.metrics))
@@ -194,6 +206,8 @@ class LocalWork:
         return remaining
 
     def _fetch(self, reference: BlobReference, ended: Callable[[], bool], deadline_s: float) -> Path:
+        if self._blobs.sound(reference.digest) is None and (data := self._held(reference.digest)) is not None:
+            self._blobs.put(data)
         while True:
             if ended():
                 raise OrderFailed("superseded", "a newer order came")
@@ -212,9 +226,9 @@ class LocalWork:
                 return path
 
     def _forget_all_but(self, reference: BlobReference) -> None:
-        """One order's files at a time: the bridge has what earlier ones were about."""
+        """The bridge has what earlier orders were about; what was evaluated may be trained from next."""
         for digest in self._blobs.digests():
-            if digest != reference.digest:
+            if digest != reference.digest and digest not in self._evaluated:
                 self._blobs.remove(digest)
 
     def _run(self, job: TrainingJob | EvaluationJob, ended: Callable[[], bool]) -> TrainingOutcome:

@@ -12,6 +12,7 @@ from edge_agent.model.inference import InferenceModel
 from edge_agent.wire.manifest import Manifest
 
 BLOCK_ROWS = 64
+CANDIDATE_KEY = "clma-candidate"  # in an order's config: is this cohort's model good for a gateway that drifted?
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +22,21 @@ class Evaluation:
     Attributes:
         loss: mean loss, unclipped; NaN for n = 0.
         accuracy: share of right predictions; None for a regression.
+        loss_error: standard error of the loss; NaN for n < 2.
     """
 
     samples: int
     loss: float
     accuracy: float | None
+    loss_error: float = float("nan")
 
     def metrics(self) -> dict[str, int | float]:
         """As they are reported; an undefined loss or accuracy is left out."""
         metrics: dict[str, int | float] = {"num-examples": self.samples}
         if np.isfinite(self.loss):
             metrics["loss"] = self.loss
+        if np.isfinite(self.loss_error):
+            metrics["loss-error"] = self.loss_error
         if self.accuracy is not None and self.samples > 0:
             metrics["accuracy"] = self.accuracy
         return metrics
@@ -53,13 +58,16 @@ def evaluate(
     Cost: blocks of 64 rows; the outputs of one block at a time.
     """
     count = len(labels)
-    loss_sum, right = 0.0, 0
+    losses, right = np.zeros(count), 0
     for rows in _blocks(count):
         output = model.run({name: array[rows] for name, array in features.items()})[model.primary]
-        loss_sum += float(sample_losses(manifest.loss, output, labels[rows]).sum())
+        losses[rows] = sample_losses(manifest.loss, output, labels[rows])
         right += int(sample_right(manifest.kind, output, labels[rows]).sum())
     accuracy = right / count if manifest.kind == "classification" and count else None
-    return Evaluation(count, loss_sum / count if count else float("nan"), accuracy)
+    loss = float(losses.mean()) if count else float("nan")
+    with np.errstate(invalid="ignore"):
+        error = float(losses.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
+    return Evaluation(count, loss, accuracy, error)
 
 
 def _blocks(count: int) -> Iterator[slice]:

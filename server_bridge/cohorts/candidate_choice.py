@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 CohortId = str
+CANDIDATE_DELTA = 0.1
 Verdict = Literal["moves", "stays", "unknown"]
 
 
@@ -18,9 +19,9 @@ class CandidateRule:
     errors, and ``share`` of the rise, which is how far the client's own model is above that level:
     a level that was taken on data that the model has trained on is too low, and yet a model that
     takes away nearly all of the rise is the right one. The best is the one with the lowest loss.
-    The client moves to it if it is good enough and better than the own by ``errors`` standard
-    errors of their difference. Else it stays, if its own is good enough: the flag was false. Else
-    the drift is unknown.
+    If it is good enough, the client moves to it, or stays if it is its own: the flag was false.
+    Else the drift is unknown. A flag is not lightly overruled: to stay, one standard error is
+    forgiven, and none of the rise.
 
     Attributes:
         delta: what a known model may lose on a client (unit: the loss's).
@@ -31,7 +32,7 @@ class CandidateRule:
     Source: Jothimurugesan et al. 2023, FedDrift, for the comparison with delta; the errors are ours.
     """
 
-    delta: float = 0.1
+    delta: float = CANDIDATE_DELTA
     share: float = 0.25
     errors: float = 2.0
     least: int = 5
@@ -106,17 +107,13 @@ def choose(
     best = min(scores, key=lambda cohort: (scores[cohort].loss, cohort != own))
     limit = highest_loss(rule, scores[best], scores[own], levels.get(best, math.nan))
     verdict: Verdict = "unknown"
-    if min(scores[best].samples, scores[own].samples) >= rule.least:
-        gap = scores[own].loss - scores[best].loss
-        if gap > rule.errors * math.hypot(scores[own].error, scores[best].error) and scores[best].loss <= limit:
-            verdict = "moves"
-        elif scores[own].loss <= (own_limit := highest_loss(rule, scores[own], scores[own], levels.get(own, math.nan))):
-            best, limit, verdict = own, own_limit, "stays"
+    if min(scores[best].samples, scores[own].samples) >= rule.least and scores[best].loss <= limit:
+        verdict = "stays" if best == own else "moves"
     return Choice(verdict, best, own, scores, levels.get(best, math.nan), limit)
 
 
 def highest_loss(rule: CandidateRule, score: Score, own: Score, level: float) -> float:
-    """The greatest loss of a model that is good enough; the own model's rise forgives only others.
+    """The greatest loss of a model that is good enough.
 
     Args:
         rule: see there.
@@ -124,5 +121,6 @@ def highest_loss(rule: CandidateRule, score: Score, own: Score, level: float) ->
         own: the client's own model's; the same object if that is meant.
         level: what the model has on its own members' data; NaN if that is not known.
     """
-    rise = 0.0 if score is own else own.loss - level
-    return level + max(rule.delta, rule.errors * score.error, rule.share * rise)
+    if score is own:
+        return level + max(rule.delta, own.error)
+    return level + max(rule.delta, rule.errors * score.error, rule.share * (own.loss - level))

@@ -34,6 +34,7 @@ class SplitWatch:
         self._selector = selector
         self._origins: dict[CohortId, Parameters] = {}
         self._doubtful: set[CohortId] = set()
+        self._barred: dict[CohortId, set[CohortId]] = {}
         self._streaks: dict[CohortId, Streak] = {}
 
     def split(
@@ -42,6 +43,7 @@ class SplitWatch:
         origin: Parameters,
         former: Mapping[CohortId, Parameters],
         explanations: Iterable[Explanation | None],
+        barred: Iterable[CohortId] = (),
     ) -> None:
         """A cohort has begun.
 
@@ -50,12 +52,15 @@ class SplitWatch:
             origin: what its members were sent; their mean if that differs.
             former: the cohorts that they came from, with the weights that were sent.
             explanations: its members'.
+            barred: cohorts that it cannot go back to: their weights were no good on its members' data.
         """
         for name, model in former.items():
             self._origins.setdefault(name, self._known(model))
         self._origins[cohort] = self._known(origin)
         if any(is_doubtful(explanation) for explanation in explanations):
             self._doubtful.add(cohort)
+        if gone := set(barred):
+            self._barred[cohort] = gone
 
     def _known(self, model: Parameters) -> Parameters:
         """The remembered origin of equal weights, if there is one: after a restart equal weights are two objects."""
@@ -84,6 +89,12 @@ class SplitWatch:
             {cohort: self._selector.flatten(registry.params(cohort)) for cohort in living},
             {cohort: origins[id(self._origins[cohort])] for cohort in living},
         )
+        cosines |= {
+            pair: -1.0
+            for one, others in self._barred.items()
+            for other in others
+            for pair in ((one, other), (other, one))
+        }
         self._streaks, found = judge(self._rule, self._streaks, cosines, sizes, candidates)
         pairs = [sorted((one.small, one.target), key=living.index) for one in found]
         return [(kept, gone, one) for (kept, gone), one in zip(pairs, found, strict=True)]
@@ -93,6 +104,7 @@ class SplitWatch:
         names = set(living)
         self._origins = {cohort: model for cohort, model in self._origins.items() if cohort in names}
         self._doubtful &= names
+        self._barred = {c: kept for c, others in self._barred.items() if c in names and (kept := others & names)}
         self._streaks = {c: s for c, s in self._streaks.items() if c in names and s.target in names}
 
     def clear(self) -> None:
@@ -107,6 +119,7 @@ class SplitWatch:
         document = {
             "origins": [[cohort, names[id(model)]] for cohort, model in self._origins.items()],
             "doubtful": sorted(self._doubtful),
+            "barred": [[cohort, sorted(others)] for cohort, others in sorted(self._barred.items())],
             "streaks": [[cohort, each.target, each.rounds] for cohort, each in sorted(self._streaks.items())],
         }
         return document, {name: self._origins[name] for name in names.values()}
@@ -119,6 +132,7 @@ class SplitWatch:
         """
         self._origins = {str(cohort): models[name] for cohort, name in document["origins"]}
         self._doubtful = {str(cohort) for cohort in document["doubtful"]}
+        self._barred = {str(cohort): set(map(str, others)) for cohort, others in document.get("barred", [])}
         self._streaks = {str(cohort): Streak(str(t), int(rounds)) for cohort, t, rounds in document["streaks"]}
 
 

@@ -320,13 +320,14 @@ class CLMA(FedAvg):
         groups = groups_of(assignment, movers)
         known = [self._known.find(group, stable, self.registry) for group in groups]
         created = []
-        for group, recognition in zip(groups, known, strict=True):
-            if recognition is None:
-                created.append(self._create(group, assignment))
-            else:
+        for group, parts in zip(groups, known, strict=True):
+            for part, recognition in parts:
                 facts = plain(recognition.to_json())
-                self.registry.join([u.client for u in group], recognition.cohort, {u.client: facts for u in group})
-                self._known.joined(group, recognition.cohort)
+                self.registry.join([u.client for u in part], recognition.cohort, {u.client: facts for u in part})
+                self._known.joined(part, recognition.cohort)
+            joined = {update.client for part, _ in parts for update in part}
+            if rest := [update for update in group if update.client not in joined]:
+                created.append(self._create(rest, assignment))
         self._drifts.regroup(drifted)
         return created
 
@@ -355,7 +356,7 @@ class CLMA(FedAvg):
             bases = {id(update.base): update.base for update in group}
             origin = group[0].base if len(bases) == 1 else self._mean_of([u.base for u in group], group)
             former = {update.cohort: update.base for update in group}
-            self._splits.split(cohort, origin, former, explanations)
+            self._splits.split(cohort, origin, former, explanations, self._known.spoilt(group))
         logger.info("cohort_created", cohort=cohort, members=members)
         return cohort
 

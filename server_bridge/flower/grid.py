@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import structlog
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from edge_agent.errors import TransientError
@@ -153,9 +153,14 @@ class MqttGrid(Grid):
             ConfigError: a message that has no command.
             DataError: weights that do not fit the bundle.
         """
-        timeout_s = self._settings.timeout_s if timeout is None else timeout
         self._waiting = None
-        return _handed_over(deque(reply for reply, _ in self._exchange(list(messages), timeout_s, timeout_s)))
+        sent = list(messages)
+        timeout_s = self._default_timeout_s(sent) if timeout is None else timeout
+        return _handed_over(deque(reply for reply, _ in self._exchange(sent, timeout_s, timeout_s)))
+
+    def _default_timeout_s(self, messages: Sequence[Message]) -> float:
+        evaluations = all(message.metadata.message_type == MessageType.EVALUATE for message in messages)
+        return self._settings.evaluate_timeout_s if evaluations else self._settings.timeout_s
 
     def _available(self) -> list[Gateway]:
         return [

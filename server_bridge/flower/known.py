@@ -6,7 +6,7 @@ from typing import Any
 import structlog
 from flwr.serverapp import Grid
 
-from server_bridge.cohorts.candidate_choice import CandidateRule
+from server_bridge.cohorts.candidate_choice import CandidateRule, Score, highest_loss
 from server_bridge.cohorts.cohorter import ClientId
 from server_bridge.cohorts.membership import CohortId, CohortRegistry
 from server_bridge.cohorts.recognition import Recognition, RecognitionRule, group_change, recognise
@@ -92,15 +92,34 @@ class KnownConcepts:
                 self._stayed.add(client)
 
     def find(
-        self, group: Sequence[ClientUpdate], stable: Iterable[ClientUpdate], registry: CohortRegistry
-    ) -> Recognition | None:
-        """The living cohort that a group of movers points to, if the rule is sure of it.
+        self, group: Sequence[ClientUpdate], stable: Sequence[ClientUpdate], registry: CohortRegistry
+    ) -> list[tuple[list[ClientUpdate], Recognition]]:
+        """The living cohorts that a group of movers, or parts of it, point to, if the rule is sure of it.
+
+        Members that point to different cohorts each by itself go to these: drifts away from one
+        model have that in common, and a cohorter may take them for one.
 
         Args:
             group: the movers' updates.
             stable: updates of clients that did not drift.
             registry: who is where.
         """
+        if self._recognition is None:
+            return []
+        judged = {u.client: self._judge([u], stable, registry) for u in group} if len(group) > 1 else {}
+        singly = {client: found for client, found in judged.items() if found is not None}
+        whole = self._judge(group, stable, registry)
+        pointed_to = {found.cohort for found in singly.values()} | ({whole.cohort} if whole is not None else set())
+        if len(pointed_to) < 2:
+            return [] if whole is None else [(list(group), whole)]
+        parts = [([update], singly[update.client]) for update in group if update.client in singly]
+        rest = [update for update in group if update.client not in singly]
+        left = self._judge(rest, stable, registry) if rest else None
+        return parts if left is None else [*parts, (rest, left)]
+
+    def _judge(
+        self, group: Sequence[ClientUpdate], stable: Sequence[ClientUpdate], registry: CohortRegistry
+    ) -> Recognition | None:
         if self._recognition is None:
             return None
         flat = self._selector.flatten
@@ -117,10 +136,10 @@ class KnownConcepts:
             [update.reliability for update in group],
         )
         found = recognise(self._recognition, change, known)
-        if found is not None:
-            clients = [update.client for update in group]
-            logger.info("known_concepts_compared", nodes=clients, recognised=found.recognised, **plain(found.to_json()))
-        return found if found is not None and found.recognised else None
+        if found is None or not found.recognised:
+            return None
+        logger.info("known_concept", nodes=[update.client for update in group], **plain(found.to_json()))
+        return found
 
     def learn(self, updates: Sequence[ClientUpdate], drifted: Set[ClientId]) -> None:
         """Remember how well the cohorts' models did on their own members' data in this round."""
@@ -129,6 +148,16 @@ class KnownConcepts:
     def refuted(self, updates: Iterable[ClientUpdate]) -> list[list[tuple[ClientUpdate, Refuted]]]:
         """Clients recognised a round ago for whom the cohort's model is no good after all, by group."""
         return self._trials.end(updates, self._levels.by_cohort)
+
+    def spoilt(self, group: Iterable[ClientUpdate]) -> set[CohortId]:
+        """The cohorts that members of a group came from whose weights were no good on their data: they did drift."""
+        levels, bad = self._levels.by_cohort, set[CohortId]()
+        for update in group:
+            if update.loss is not None and update.cohort in levels:
+                score = Score.guessed(update.loss, update.examples)
+                if score.loss > highest_loss(self._choice, score, score, levels[update.cohort]):
+                    bad.add(update.cohort)
+        return bad
 
     def joined(self, group: Sequence[ClientUpdate], cohort: CohortId) -> None:
         """A group was recognised by its weights."""

@@ -28,6 +28,7 @@ class GridSettings:
         seed: with round and gateway it gives the local seed.
         evaluate_max_samples: the most samples that an evaluation runs on.
         timeout_s: how long an exchange may take where the strategy does not say.
+        evaluate_timeout_s: the same for one of evaluations only.
         node_wait_s: how long a strategy may wait for gateways to come online.
         norms: how long an update may be.
         since_sample: evaluate on samples from this one on, if given.
@@ -46,6 +47,7 @@ class GridSettings:
     seed: int = 0
     evaluate_max_samples: int = 10_000
     timeout_s: float = 600.0
+    evaluate_timeout_s: float = 120.0
     node_wait_s: float = 60.0
     norms: NormLimits = field(default_factory=NormLimits)
     since_sample: str | None = None
@@ -53,5 +55,5 @@ class GridSettings:
     def __post_init__(self) -> None:
         if not 1 <= len(self.adaptation) <= ADAPTATION_NAME_MAX:
             raise ConfigError(f"the adaptation's name {self.adaptation!r} must have 1 to {ADAPTATION_NAME_MAX} signs")
-        if not self.timeout_s > 0:
-            raise ConfigError(f"timeout_s is {self.timeout_s}, it must be positive")
+        if not min(self.timeout_s, self.evaluate_timeout_s) > 0:
+            raise ConfigError(f"timeouts are {self.timeout_s} and {self.evaluate_timeout_s}, they must be positive")

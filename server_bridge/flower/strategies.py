@@ -9,10 +9,12 @@ from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from edge_agent.errors import ConfigError, DataError
 from server_bridge.aggregation.robust import HOSTILE_SHARE, Aggregation, RuleName
+from server_bridge.cohorts.candidate_choice import CANDIDATE_DELTA, CandidateRule
 from server_bridge.cohorts.clustering import AutoKMeans
 from server_bridge.cohorts.cohorter import CLMACohorter, Cohorter
 from server_bridge.cohorts.cosine import CosineCohorter
 from server_bridge.cohorts.family_cohorter import FamilyCohorter
+from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
 from server_bridge.cohorts.selectors import AllParams
 from server_bridge.flower.clma import CLMA, FedAvgOptions
@@ -42,6 +44,9 @@ class StrategySettings:
         hostile_share: the share of a cohort that trimmed mean and Krum withstand.
         return_rounds: a small cohort that split off goes back if its change agrees with another's
             in so many rounds in a row; 0 for never (``clma``).
+        recognition: whether drifted clients join the cohort that their changes point to (``clma``).
+        candidates: how many cohorts' models a flagged client evaluates before a round (``clma*``).
+        candidate_delta: the loss that a known model may have above its level.
     """
 
     name: StrategyName = "clma"
@@ -57,6 +62,9 @@ class StrategySettings:
     aggregation: RuleName = "mean"
     hostile_share: float = HOSTILE_SHARE
     return_rounds: int = RETURN_ROUNDS
+    recognition: bool = True
+    candidates: int = 0
+    candidate_delta: float = CANDIDATE_DELTA
 
 
 def make_strategy(
@@ -84,6 +92,8 @@ def make_strategy(
         raise ConfigError(
             f"strategy.aggregation {settings.aggregation!r} is not for {settings.name}", "use it with name = clma"
         )
+    if settings.name in ("fedavg", "fedadam") and settings.candidates:
+        raise ConfigError(f"strategy.candidates is not for {settings.name}", "it has no cohorts: use name = clma")
     if settings.name == "fedavg":
         return FedAvg(**nodes)
     if settings.name == "fedadam":
@@ -110,6 +120,9 @@ def make_strategy(
         new_cohort_id=new_cohort_id,
         aggregation=aggregation,
         return_rule=None if paper or settings.return_rounds == 0 else ReturnRule(rounds=settings.return_rounds),
+        recognition=RecognitionRule() if settings.recognition and not paper else None,
+        candidates=settings.candidates,
+        candidate_rule=CandidateRule(delta=settings.candidate_delta),
         **nodes,
     )
 

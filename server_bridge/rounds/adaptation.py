@@ -44,6 +44,7 @@ class RoundSettings:
         attempts: how often a round is tried that nobody answered, or a first round that none of the
             flagged gateways answered, before the adaptation fails.
         retry_wait_s: rest before such a round is tried again.
+        evaluate_timeout_s: for each candidate that a gateway evaluates before a round.
     """
 
     rounds: int
@@ -59,6 +60,7 @@ class RoundSettings:
     attempts: int = 3
     retry_wait_s: float = 10.0
     first_learning_rate: float | None = None
+    evaluate_timeout_s: float = 120.0
 
     def learning_rate_of(self, number: int) -> float:
         """The gateways' learning rate in a round, counted from 1."""
@@ -293,6 +295,7 @@ class AdaptationRunner:
             coding=settings.coding,
             seed=settings.seed,
             timeout_s=settings.timeout_s,
+            evaluate_timeout_s=settings.evaluate_timeout_s,
         )
 
     def _weights(self, adaptation: Adaptation, cohort: str) -> Weights:

@@ -59,7 +59,7 @@ def test_cohorts_that_began_alike_are_kept_once_and_come_back() -> None:
     base = {"w": np.zeros(2)}
     watch = SplitWatch(ReturnRule(), AllParams())
     for name in ("c1", "c2"):
-        watch.split(name, base, {ROOT: base}, [None])
+        watch.split(name, base, {ROOT: base}, [None], barred=[ROOT] if name == "c2" else [])
     document, models = watch.export()
     assert len(models) == 1
     restored = SplitWatch(ReturnRule(), AllParams())
@@ -68,4 +68,4 @@ def test_cohorts_that_began_alike_are_kept_once_and_come_back() -> None:
     watch.forget([ROOT, "c2"])
     assert [name for name, _ in watch.export()[0]["origins"]] == [ROOT, "c2"]
     watch.clear()
-    assert watch.export() == ({"origins": [], "doubtful": [], "streaks": []}, {})
+    assert watch.export() == ({"origins": [], "doubtful": [], "barred": [], "streaks": []}, {})

@@ -40,6 +40,8 @@ def test_parameters_arrive() -> None:
     assert isinstance(paper.cohorter, CLMACohorter)
     assert isinstance(paper.param_selector, AllParams)
     assert not paper.cohorter.center
+    asking = make_strategy(StrategySettings(candidates=2, candidate_delta=0.3), flagged=lambda _: set())
+    assert isinstance(asking, CLMA)
     adam = make_strategy(StrategySettings(name="fedadam", learning_rate=0.5, tau=0.1))
     assert isinstance(adam, FedAdam)
     assert (adam.eta, adam.tau) == (0.5, 0.1)
@@ -54,6 +56,8 @@ def test_wrong_settings_are_the_operators() -> None:
         make_strategy(StrategySettings(name="fedavg", aggregation="krum"))
     with pytest.raises(ConfigError, match="hostile_share"):
         make_strategy(StrategySettings(aggregation="krum", hostile_share=0.5))
+    with pytest.raises(ConfigError, match="candidates is not for fedavg"):
+        make_strategy(StrategySettings(name="fedavg", candidates=1))
 
 
 def test_fedadams_moments_survive() -> None:

@@ -13,13 +13,21 @@ from edge_agent.link.outbox import Outbox
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.link.upload import Uploader
 from edge_agent.model.bundle import Bundle
-from edge_agent.runtime.local_work import LocalWork, OperatorLimits, Serving
+from edge_agent.runtime.local_work import EVALUATED_KEPT, LocalWork, OperatorLimits, Serving
 from edge_agent.runtime.orders import OrderFailed
 from edge_agent.training.job import TrainingJob, WorkerLimits
 from edge_agent.training.supervisor import TrainingSupervisor
 from edge_agent.wire.blobs import BlobReference, make_reference, sha256_hex
 from edge_agent.wire.codec import decode
-from edge_agent.wire.messages import BlobMissingEvent, Command, Evaluate, Train, TrainingEvent, TrainResult
+from edge_agent.wire.messages import (
+    BlobMissingEvent,
+    Command,
+    Evaluate,
+    EvaluateResult,
+    Train,
+    TrainingEvent,
+    TrainResult,
+)
 from edge_agent.wire.messages.command import CommandAction
 from edge_agent.wire.messages.event import EVENT_CAP_BYTES, Event, EventBody
 from edge_agent.wire.tensors import encode_weights
@@ -64,6 +72,7 @@ class Bench:
         broker = BrokerSettings("127.0.0.1", self.port)
         self.serving = Serving(self.bundle.digest, self.bundle.path, None)
         self.answers: list[Serving] = []
+        self.held: dict[str, bytes] = {}
         self.database = open_database(self.path / "agent.db", synchronous="NORMAL")
         self.outbox = Outbox(self.database, GATEWAY, max_bytes=10**7, max_age_s=10**9)
         self.blobs = BlobStore(self.path / "base")
@@ -84,6 +93,7 @@ class Bench:
             ),
             serving=lambda: self.answers.pop(0) if self.answers else self.serving,
             samples_db=self.samples_db,
+            held=lambda digest: self.held.get(digest),
         )
 
     def hold(self, data: bytes = BASE) -> BlobReference:
@@ -101,6 +111,10 @@ class Bench:
     ) -> TrainResult:
         action = train_action(self.bundle, base or self.hold(), **changes)
         return self.work.train(command(command_id, action), action, ended, time.monotonic() + within_s)
+
+    def evaluate(self, command_id: str, weights: BlobReference, **config: bool) -> EvaluateResult:
+        action = Evaluate(bundle=self.bundle.digest, weights=weights, config=config)
+        return self.work.evaluate(command(command_id, action), action, never, time.monotonic() + LONG_S)
 
     def refusal(self, **changes: object) -> OrderFailed:
         with pytest.raises(OrderFailed) as caught:
@@ -178,9 +192,40 @@ def test_an_evaluation_gives_counts_and_leaves_nothing(bench: Bench, bundle: Bun
     action = Evaluate(bundle=bundle.digest, weights=bench.hold())
     result = bench.work.evaluate(command("c1", action), action, never, time.monotonic() + LONG_S)
     assert result.weights == sha256_hex(BASE)
-    assert set(result.metrics) == {"num-examples", "loss", "accuracy"}
+    assert set(result.metrics) == {"num-examples", "loss", "loss-error", "accuracy"}
     bench.work.forget("c1")
     assert (bench.events(), bench.uploader.offered(), bench.jobs()) == ([], [], 0)
+
+
+def test_a_candidate_is_evaluated_on_the_samples_since_the_drift(bench: Bench) -> None:
+    counts = {}
+    for name, since, config in (
+        ("all", None, {}),
+        ("drifted", "s60", {}),
+        ("candidate", "s60", {"clma-candidate": True}),
+        ("calm", None, {"clma-candidate": True}),
+    ):
+        bench.serving = Serving(bench.serving.bundle, bench.serving.bundle_dir, since)
+        counts[name] = bench.evaluate(name, bench.hold(), **config).metrics["num-examples"]
+    assert counts["all"] == counts["drifted"] == counts["calm"]
+    assert isinstance(counts["all"], int)
+    assert isinstance(counts["candidate"], int)
+    assert 0 < counts["candidate"] < 0.6 * counts["all"]
+
+
+def test_weights_that_the_gateway_has_need_no_download_and_candidates_stay_until_one_is_trained_from(
+    bench: Bench,
+) -> None:
+    own, other = encode_weights(tiny_weights(4)), encode_weights(tiny_weights(5))
+    bench.held = {sha256_hex(own): own}
+    bench.evaluate("c1", make_reference(own)[0], **{"clma-candidate": True})
+    bench.evaluate("c2", bench.hold(other), **{"clma-candidate": True})
+    assert bench.blobs.digests() == sorted([sha256_hex(own), sha256_hex(other)])
+    bench.train("c3", base=make_reference(other)[0])
+    assert bench.blobs.digests() == [sha256_hex(other)]
+    for number in range(8):
+        bench.evaluate(f"e{number}", bench.hold(encode_weights(tiny_weights(10 + number))))
+    assert len(bench.blobs.digests()) == EVALUATED_KEPT
 
 
 def test_training_reads_from_the_first_drifted_sample_on(bench: Bench) -> None:

@@ -20,7 +20,11 @@ def test_loss_and_accuracy_are_means_over_all_blocks(bundle: Bundle, count: int)
     assert result.samples == count
     assert result.loss == pytest.approx(numpy_loss(weights, features["x"], labels), rel=1e-5)
     assert result.accuracy == pytest.approx(right.mean())
-    assert set(result.metrics()) == {"num-examples", "loss", "accuracy"}
+    each = [numpy_loss(weights, features["x"][i : i + 1], labels[i : i + 1]) for i in range(count)]
+    if count > 1:
+        assert result.loss_error == pytest.approx(np.std(each, ddof=1) / np.sqrt(count), rel=1e-4)
+    errors = {"loss-error"} if count > 1 else set()
+    assert set(result.metrics()) == {"num-examples", "loss", "accuracy"} | errors
 
 
 def test_no_sample_has_neither_loss_nor_accuracy(bundle: Bundle) -> None:
