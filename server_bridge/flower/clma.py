@@ -21,6 +21,7 @@ from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.cohorts.selectors import DefaultSelector, ParamSelector
 from server_bridge.cohorts.split_watch import SplitWatch, plain, split_facts
+from server_bridge.flower.defence import Defence
 from server_bridge.flower.drifts import DriftBook, Flagged
 from server_bridge.flower.known import KnownConcepts
 from server_bridge.flower.records import (
@@ -80,6 +81,7 @@ class CLMA(FedAvg):
             their number, 0 for the root, as the reference package does.
         aggregation: how every cohort's mean is formed; by example counts if not given.
         return_rule: when a small cohort that split off goes back (ours); ``None`` for never.
+        defence: what shortens or leaves out updates beside the others of their cohort (ours); nothing if not given.
         recognition: when a group that drifted joins a living cohort instead of beginning one, from
             its weights alone (ours); ``None`` for never.
         candidates: so many living cohorts' models are evaluated by a flagged client before it
@@ -105,6 +107,7 @@ class CLMA(FedAvg):
         new_cohort_id: Callable[[], CohortId] | None = None,
         aggregation: Aggregation | None = None,
         return_rule: ReturnRule | None = None,
+        defence: Defence | None = None,
         recognition: RecognitionRule | None = None,
         candidates: int = 0,
         candidate_rule: CandidateRule | None = None,
@@ -121,6 +124,7 @@ class CLMA(FedAvg):
         self._splits = None if return_rule is None else SplitWatch(return_rule, self.param_selector)
         self._known = KnownConcepts(recognition, candidates, candidate_rule or CandidateRule(), self.param_selector)
         self._numbered = new_cohort_id is None
+        self._defence = defence or Defence()
         self._drifts = DriftBook(flagged, loss_gamma)
         self._reference: Model | None = None
         self._sent: dict[ClientId, tuple[CohortId, Model]] = {}
@@ -140,6 +144,11 @@ class CLMA(FedAvg):
     def refused(self) -> dict[ClientId, Refusal]:
         """Replies of the latest round that were left out, and why."""
         return dict(self._refused)
+
+    @property
+    def noted(self) -> dict[ClientId, Refusal]:
+        """Whose update of the latest round was shortened before it counted, and why."""
+        return self._defence.noted
 
     @property
     def regrouped(self) -> set[ClientId]:
@@ -167,6 +176,7 @@ class CLMA(FedAvg):
     def end_adaptation(self) -> None:
         """Forget what counts within one adaptation: losses, who was regrouped, the reference."""
         self._drifts.clear()
+        self._defence.clear()
         self._known.end_adaptation()
         self._reference = None
         self._sent.clear()
@@ -213,6 +223,7 @@ class CLMA(FedAvg):
         refuted = self._known.refuted(u for u in updates if u.client not in drifted)
         reference = self._reference or self._mean_of([u.base for u in updates], updates)
         leaving = drifted | {update.client for group in refuted for update, _ in group}
+        updates = self._withstand(updates, leaving)
         for client in sorted(leaving):
             self.registry.quarantine(client)
         self._average([update for update in updates if update.client not in leaving])
@@ -224,7 +235,7 @@ class CLMA(FedAvg):
         merged = self._merge(created)
         self._known.forget(self.registry.cohort_ids)
         self.registry.snapshot()
-        self._reference = self._mean_of([u.params for u in updates], updates)
+        self._reference = self._mean_of([u.params for u in self._defence.as_counted(updates)], updates)
         metrics = self.train_metrics_aggr_fn(_contents(updates), self.weighted_by_key)
         metrics["clma-num-cohorts"] = len(self.registry.cohort_ids)
         metrics["clma-num-drifted"] = len(drifted | self._known.moved)
@@ -244,6 +255,7 @@ class CLMA(FedAvg):
             **self._drifts.export(),
             "splits": splits,
             "known": self._known.export(),
+            "opposition": self._defence.export(),
         }
         began = {f"origin/{cohort}": dict(model) for cohort, model in origins.items()}
         return StrategyState(document=document, tensors={**models, **reference, **began})
@@ -260,6 +272,7 @@ class CLMA(FedAvg):
             self._drifts.restore(state.document)
             if "known" in state.document:  # absent in a state of an older version
                 self._known.restore(state.document["known"])
+            self._defence.restore(state.document.get("opposition", []))
             if self._splits is not None and state.document.get("splits"):
                 self._splits.restore(state.document["splits"], origins)
         except (KeyError, TypeError, ValueError) as error:
@@ -309,7 +322,16 @@ class CLMA(FedAvg):
         for cohort in self.registry.cohort_ids:
             mine = [update for update in updates if self.registry.cohort_of(update.client) == cohort]
             if mine:
-                self.registry.set_params(cohort, self._mean_of([u.params for u in mine], mine))
+                self.registry.set_params(cohort, self._model_of(mine))
+
+    def _withstand(self, updates: Sequence[ClientUpdate], leaving: Set[ClientId]) -> list[ClientUpdate]:
+        """The updates without those that are left out beside the others of their cohorts."""
+        self._defence.begin_round(updates)
+        refused = self._defence.refuse(updates, leaving)
+        for client, refusal in refused.items():
+            logger.warning("reply_not_averaged", node=client, reason=refusal.reason, detail=refusal.detail)
+        self._refused |= refused
+        return [update for update in updates if update.client not in refused]
 
     def _regroup(self, updates: Sequence[ClientUpdate], drifted: Set[ClientId], reference: Model) -> list[CohortId]:
         if not drifted:
@@ -350,7 +372,7 @@ class CLMA(FedAvg):
         explanations: Sequence[Explanation | None],
     ) -> CohortId:
         members = [update.client for update in group]
-        model = self._mean_of([u.params for u in group], group)
+        model = self._model_of(group)
         cohort = self.registry.create_cohort(members, model, statistics, facts)
         if self._splits is not None:
             bases = {id(update.base): update.base for update in group}
@@ -368,6 +390,9 @@ class CLMA(FedAvg):
             self.registry.merge(kept, gone, "returned", why.to_json())
             logger.info("cohort_returned", cohort=gone, into=kept, **why.to_json())
         self._splits.forget(self.registry.cohort_ids)
+
+    def _model_of(self, group: Sequence[ClientUpdate]) -> Model:
+        return self._mean_of([update.params for update in self._defence.counted(group)], group)
 
     def _mean_of(self, models: Sequence[Mapping[str, NDArray[Any]]], updates: Sequence[ClientUpdate]) -> Model:
         return self.aggregation.combine(models, [update.examples for update in updates])

@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 from edge_agent.errors import DataError, TransientError
 from edge_agent.wire.codec import Scalar
 from edge_agent.wire.tensors import Weights
+from server_bridge.aggregation.screening import Refusal
 from server_bridge.cohorts.membership import ROOT, Move
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.grid import MqttGrid
@@ -33,6 +34,7 @@ class RoundOutcome:
         metrics: the strategy's aggregated metrics; empty if nobody replied.
         ok: gateways whose reply was used.
         failed: gateway to ``reason: detail`` for the others that were asked.
+        noted: gateway to ``reason: detail`` for those whose update was shortened before it counted.
         regrouped: gateways that this round moved to a new cohort, or to a known one, for their drift.
         moves: every change of cohort in this round (client: node id).
         results: how every message ended.
@@ -47,6 +49,7 @@ class RoundOutcome:
     metrics: Metrics
     ok: tuple[str, ...]
     failed: dict[str, str]
+    noted: dict[str, str]
     regrouped: frozenset[str]
     moves: tuple[Move, ...]
     results: tuple[NodeResult, ...]
@@ -85,7 +88,7 @@ def run_round(
     after = _cohort_weights(strategy, passed_on)
     results = grid.last_exchange
     failed = {r.gateway: f"{r.reason}: {r.detail}" for r in results if not r.ok}
-    failed |= _refused(strategy, grid)
+    failed |= _named(strategy.refused, grid) if isinstance(strategy, CLMA) else {}
     moves = tuple(strategy.registry.round_moves) if isinstance(strategy, CLMA) else ()
     names = {gateway.node_id: gateway.id for gateway in grid.transport.gateways()}
     return RoundOutcome(
@@ -98,6 +101,7 @@ def run_round(
         metrics={} if metrics is None else dict(metrics),
         ok=tuple(r.gateway for r in results if r.gateway not in failed),
         failed=failed,
+        noted=_named(strategy.noted, grid) if isinstance(strategy, CLMA) else {},
         regrouped=frozenset(names[m.client] for m in moves if m.reason in MOVED and m.client in names),
         moves=moves,
         results=tuple(results),
@@ -150,11 +154,9 @@ def _members(strategy: Strategy, names: Mapping[int, str], results: Sequence[Nod
     return {names[node]: cohort for node, cohort in strategy.registry.assignments.items() if node in names}
 
 
-def _refused(strategy: Strategy, grid: MqttGrid) -> dict[str, str]:
-    if not isinstance(strategy, CLMA):
-        return {}
+def _named(refusals: Mapping[int, Refusal], grid: MqttGrid) -> dict[str, str]:
     good = {result.node_id: result.gateway for result in grid.last_exchange if result.ok}
-    return {good[n]: f"{r.reason}: {r.detail}" for n, r in strategy.refused.items() if n in good}
+    return {good[n]: f"{r.reason}: {r.detail}" for n, r in refusals.items() if n in good}
 
 
 def _differ(before: Weights | None, after: Weights) -> bool:

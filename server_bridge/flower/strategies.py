@@ -8,6 +8,8 @@ import numpy as np
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from edge_agent.errors import ConfigError, DataError
+from server_bridge.aggregation.lengths import LengthRule
+from server_bridge.aggregation.opposition import OppositionRule
 from server_bridge.aggregation.robust import HOSTILE_SHARE, Aggregation, RuleName
 from server_bridge.cohorts.candidate_choice import CANDIDATE_DELTA, CandidateRule
 from server_bridge.cohorts.clustering import AutoKMeans
@@ -18,6 +20,7 @@ from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
 from server_bridge.cohorts.selectors import AllParams
 from server_bridge.flower.clma import CLMA, FedAvgOptions
+from server_bridge.flower.defence import Defence
 from server_bridge.flower.drifts import Flagged
 from server_bridge.flower.state import StrategyState
 
@@ -41,7 +44,8 @@ class StrategySettings:
         min_nodes: fewer gateways online than this, and no round begins.
         aggregation: how each cohort's mean is formed: ``mean``, ``trimmed-mean``, ``median`` or
             ``krum`` (``clma*``).
-        hostile_share: the share of a cohort that trimmed mean and Krum withstand.
+        hostile_share: the share of a cohort that trimmed mean, Krum and ``refuse_opposing`` withstand.
+        refuse_opposing: whether a gateway that works against the others of its cohort is left out (``clma*``).
         return_rounds: a small cohort that split off goes back if its change agrees with another's
             in so many rounds in a row; 0 for never (``clma``).
         recognition: whether drifted clients join the cohort that their changes point to (``clma``).
@@ -61,6 +65,7 @@ class StrategySettings:
     min_nodes: int = 1
     aggregation: RuleName = "mean"
     hostile_share: float = HOSTILE_SHARE
+    refuse_opposing: bool = False
     return_rounds: int = RETURN_ROUNDS
     recognition: bool = True
     candidates: int = 0
@@ -94,6 +99,8 @@ def make_strategy(
         )
     if settings.name in ("fedavg", "fedadam") and settings.candidates:
         raise ConfigError(f"strategy.candidates is not for {settings.name}", "it has no cohorts: use name = clma")
+    if settings.name in ("fedavg", "fedadam") and settings.refuse_opposing:
+        raise ConfigError(f"strategy.refuse_opposing is not for {settings.name}", "use it with name = clma")
     if settings.name == "fedavg":
         return FedAvg(**nodes)
     if settings.name == "fedadam":
@@ -120,10 +127,18 @@ def make_strategy(
         new_cohort_id=new_cohort_id,
         aggregation=aggregation,
         return_rule=None if paper or settings.return_rounds == 0 else ReturnRule(rounds=settings.return_rounds),
+        defence=_defence(settings),
         recognition=RecognitionRule() if settings.recognition and not paper else None,
         candidates=settings.candidates,
         candidate_rule=CandidateRule(delta=settings.candidate_delta),
         **nodes,
+    )
+
+
+def _defence(settings: StrategySettings) -> Defence:
+    return Defence(
+        lengths=None if settings.name == "clma-paper" else LengthRule(),
+        opposition=OppositionRule(settings.hostile_share) if settings.refuse_opposing else None,
     )
 
 

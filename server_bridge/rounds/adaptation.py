@@ -205,6 +205,7 @@ class AdaptationRunner:
                 facts={
                     "round": outcome.server_round,
                     "failed": outcome.failed,
+                    "noted": outcome.noted,
                     "regrouped": sorted(outcome.regrouped),
                     "cohorts": outcome.assignments,
                 },
@@ -248,6 +249,7 @@ class AdaptationRunner:
             ended_s=self._wall(),
             replied=list(outcome.ok),
             failed=outcome.failed,
+            noted=outcome.noted,
             drifted=sorted(flags.gateways),
             cohorts=outcome.assignments,
             weights=weights,

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Row, func, insert, select, update
@@ -41,7 +41,7 @@ class Adaptation:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One pass: who was asked, who answered, who failed and why, and what came of it.
+    """One pass: who was asked, who answered, who failed and why, whose update was shortened, and what came of it.
 
     ``round`` counts from 1, ``attempt`` from 1 within it. ``weights`` are blob digests by cohort.
     """
@@ -57,6 +57,7 @@ class RoundRecord:
     cohorts: dict[str, str]
     weights: dict[str, str]
     metrics: dict[str, float]
+    noted: dict[str, str] = field(default_factory=dict)
 
 
 class AdaptationTable:
@@ -138,6 +139,7 @@ class AdaptationTable:
             "cohorts": record.cohorts,
             "weights": record.weights,
             "metrics": record.metrics,
+            "noted": record.noted,
         }
         row = {
             "adaptation": record.adaptation,
