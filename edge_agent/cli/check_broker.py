@@ -106,12 +106,8 @@ def look_at_broker(what: str, broker: BrokerSettings, client_id: str, floor_s: f
         _greet(judged, client_id)
     except _Problem as problem:
         remedy = problem.remedy.replace("[broker]", f"[{what}]")  # the finding's name is its section's
-        return Finding(what, False, f"{_place(broker)}: {problem.saw}", remedy)
-    return Finding(what, True, f"{_place(broker)} accepts us" + ("" if broker.tls else " (without TLS)"))
-
-
-def _place(broker: BrokerSettings) -> str:
-    return f"{broker.host}:{broker.port}"
+        return Finding(what, False, f"{broker.place}: {problem.saw}", remedy)
+    return Finding(what, True, f"{broker.place} accepts us" + ("" if broker.tls else " (without TLS)"))
 
 
 def _connect(broker: BrokerSettings) -> socket.socket:

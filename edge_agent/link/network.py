@@ -139,7 +139,9 @@ class NetworkLoop:
 
     def not_subscribed(self, reason: str) -> None:
         """``ConnectionListener``: log it; nothing else can be done."""
-        _log.error("mqtt-subscription-refused", client_id=self._options.client_id, reason=reason)
+        _log.error(
+            "mqtt-subscription-refused", client_id=self._options.client_id, broker=self._settings.place, reason=reason
+        )
 
     def _serve_connection(self) -> float:
         """One connection from attempt to end; returns how long to wait before the next."""
@@ -203,7 +205,7 @@ class NetworkLoop:
         log(
             "mqtt-client-id-used-twice" if taken_over else "mqtt-disconnected",
             client_id=self._options.client_id,
-            broker=f"{self._settings.host}:{self._settings.port}",
+            broker=self._settings.place,
             reason=link.ended,
             retry_in_s=round(wait_s, 2),
             forgotten_messages=forgotten,

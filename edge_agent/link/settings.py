@@ -61,6 +61,11 @@ class BrokerSettings:
     password: str | None = None
     tls: TlsSettings | None = None
 
+    @property
+    def place(self) -> str:
+        """``host:port``, for people."""
+        return f"{self.host}:{self.port}"
+
     def judged_by(self, judge: TimeJudge | None) -> "BrokerSettings":
         """The same broker, its certificate's dates judged by us; ``None``: by OpenSSL and the clock."""
         return self if self.tls is None else replace(self, tls=replace(self.tls, judge=judge))

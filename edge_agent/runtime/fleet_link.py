@@ -48,7 +48,7 @@ class FleetLink:
         data, topics = settings.gateway.data_dir, FleetTopics(settings.gateway.fleet)
         self._outbox = outbox
         self._errors = errors
-        self._place = f"{broker.host}:{broker.port}"
+        self._place = broker.place
         self.refusal = ""
         self._admitted_s = -ADMITTED_AGAIN_S
         self.topics = topics

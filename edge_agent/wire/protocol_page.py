@@ -40,7 +40,8 @@ same. The broker's access list (`server-bridge pki` makes it) gives each what it
 denies all else, also in other fleets' trees:
 
 {rights}
-`<gw>.check` is for `edge-agent check` and has no right. The bridge writes below `up/` only to clear what is retained
+`<gw>.check` is for `edge-agent check` and has no right: rights it tries as `<gw>`, where no agent runs, by saying that
+the gateway is offline. The bridge writes below `up/` only to clear what is retained
 there unasked. It does not rely on the list: it drops and counts a message whose topic names another fleet, or whose
 `gateway` is not the topic's. A broker answers a denied subscription like a granted one, and delivers nothing.
 

@@ -58,7 +58,7 @@ class FleetStation:
         on_states: Callable[[Sequence[State]], None] = lambda states: None,
     ) -> None:
         self.boot_id = secrets.token_hex(8)
-        self._place = f"{broker.host}:{broker.port}"
+        self._place = broker.place
         self._topics = topics
         self._store = store
         inbox = EventQueue(INBOX_MESSAGES)
