@@ -2,7 +2,8 @@
 
 Motion sensors, twelve honest gateways (five remounted one way, five another, two untouched) and three
 hostile ones, one that claims to be of each family. Real data, net, training graph, coding, screening and
-strategy; no broker. Hostile gateways have the data of an honest one and send it spoilt.
+strategy; no broker. Hostile gateways have the data of an honest one and send it spoilt. Every arm is kept as it
+ends (``--keep FILE``), so that a run that was stopped goes on.
 """
 
 import argparse
@@ -11,53 +12,44 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 import structlog
 
-from edge_agent.wire.messages import Train
-from edge_agent.wire.tensors import Weights, decode_weights
-from server_bridge.aggregation.robust import RuleName
 from server_bridge.demo.plan import Family, GatewayPlan, plan_fleet
 from server_bridge.flower.engine import run_round
 from server_bridge.flower.grid import MqttGrid
 from server_bridge.flower.strategies import StrategySettings, make_strategy
+from tests.benchmarks.hostile_acts import hostile_gateway
 from tests.benchmarks.motion_fleet import MotionFleet
 from tests.benchmarks.report import RESULTS
-from tests.flower.memory_fleet import MemoryFleet, MemoryGateway
+from tests.flower.memory_fleet import MemoryFleet
 
 HONEST = 12
 ROUNDS = 12
 QUICK_ROUNDS = 4
-SEEDS = 2
-RULES: tuple[RuleName, ...] = ("mean", "trimmed-mean", "median", "krum")
-HOSTILE = (("hostile-1", Family.PERMUTED), ("hostile-2", Family.FLIPPED), ("hostile-3", Family.STATIONARY))
-Spoil = Callable[[Weights], Weights]
-
-
-def _scaled(factor: float) -> Spoil:
-    return lambda delta: {name: tensor * np.float32(factor) for name, tensor in delta.items()}
-
-
-def _nan(delta: Weights) -> Weights:
-    spoilt = {name: tensor.copy() for name, tensor in delta.items()}
-    next(iter(spoilt.values())).flat[0] = np.nan
-    return spoilt
-
-
-SPOILS: Mapping[str, Spoil] = {
-    "NaN": _nan,
-    "x1000": _scaled(1000),
-    "x20": _scaled(20),
-    "sign flip": _scaled(-1),
-    "zero": _scaled(0),
+SEEDS = 4
+MODES: Mapping[str, StrategySettings] = {
+    "mean": StrategySettings(),
+    "mean, opposing refused": StrategySettings(refuse_opposing=True),
+    "trimmed-mean": StrategySettings(aggregation="trimmed-mean"),
+    "trimmed-mean, opposing refused": StrategySettings(aggregation="trimmed-mean", refuse_opposing=True),
+    "median": StrategySettings(aggregation="median"),
+    "krum": StrategySettings(aggregation="krum"),
 }
-# What is refused never reaches the mean, so that one rule is enough to see it.
+QUICK_MODES = ("mean", "mean, opposing refused")
+HOSTILE = (("hostile-1", Family.PERMUTED), ("hostile-2", Family.FLIPPED), ("hostile-3", Family.STATIONARY))
+
+
+# What is refused never reaches the mean, so that one mode is enough to see it.
 REFUSED = ("NaN", "x1000", "zero", "copies")
-ATTACKS = ("x20", "sign flip", "false flags", *REFUSED)
+ATTACKS = ("x20", "sign flip", "false flags", "copies with noise", "constant push", *REFUSED)
+# No gateway is hostile: one has drifted and does not flag.
+SILENT_DRIFT, SILENT = "silent drift", "gw-03"
 QUICK_ATTACKS = ("sign flip", "NaN", "copies")
 
 
@@ -68,135 +60,153 @@ class Arm:
     Attributes:
         accuracy: of the honest gateways on their holdout windows, mean by family.
         refused: how many hostile replies were refused, by reason.
+        shortened: how many hostile updates counted at another length.
+        honest: the same two counts for honest gateways.
         cohorts: how many there are at the end.
     """
 
     accuracy: dict[str, float]
     refused: dict[str, int]
+    shortened: int
+    honest: dict[str, int]
     cohorts: int
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rule under one attack, means over seeds, by family where it says so.
+    """One mode under one attack, over seeds, by family where it says so.
 
     Attributes:
-        points_lost: accuracy of the same rule without hostile gateways minus this one's, points of 100.
+        accuracy: mean over seeds.
+        points_lost: accuracy of the same mode without hostile gateways minus this one's, points of 100, mean
+            over seeds; for ``silent drift`` that of ``mean`` under it.
+        by_seed: the same for every seed.
         refused: hostile replies that were refused, by reason, over all seeds.
+        shortened: hostile updates that counted at another length.
+        honest: honest replies refused or shortened.
         cohorts: how many there were at the end, by seed.
     """
 
-    rule: str
+    mode: str
     attack: str
     accuracy: dict[str, float]
     points_lost: dict[str, float]
+    by_seed: dict[str, list[float]]
     refused: dict[str, int]
+    shortened: int
+    honest: dict[str, int]
     cohorts: list[int]
 
 
 def main(arguments: list[str]) -> None:
     """Run, print, and with ``--save`` keep the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks hostile")
-    parser.add_argument("--quick", action="store_true", help="one seed, four rounds, three attacks, two rules")
+    parser.add_argument("--quick", action="store_true", help="one seed, four rounds, three attacks, two modes")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default {SEEDS})")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="a file that every arm is kept in; what it has is not run again")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     chosen = parser.parse_args(arguments)
     os.nice(19)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     began_s = time.monotonic()
-    rows = run(quick=chosen.quick, seeds=chosen.seeds)
+    seeds = range(chosen.first_seed, chosen.first_seed + (1 if chosen.quick else chosen.seeds))
+    rows = run(seeds, quick=chosen.quick, keep=chosen.keep)
     for row in rows:
         losses = " ".join(f"{family} {points:+5.1f}" for family, points in row.points_lost.items())
-        print(f"  {row.rule:13s} {row.attack:12s} lost, points: {losses}   refused {row.refused}")
+        told = f"refused {row.refused}, shortened {row.shortened}, honest {row.honest}"
+        print(f"  {row.mode:31s} {row.attack:18s} lost, points: {losses}   {told}")
     print(f"  {time.monotonic() - began_s:.0f} s")
     if chosen.save:
         content = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "rows": [asdict(row) for row in rows]}
         (RESULTS / "hostile.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def run(*, quick: bool, seeds: int) -> list[Row]:
-    """Every rule under every attack, as points of accuracy lost beside the same rule without hostile gateways."""
-    seeds, rounds = (1, QUICK_ROUNDS) if quick else (seeds, ROUNDS)
-    rules, attacks = (RULES[:2], QUICK_ATTACKS) if quick else (RULES, ATTACKS)
+def run(seeds: Sequence[int], *, quick: bool, keep: Path | None = None) -> list[Row]:
+    """Every mode under every attack, as points of accuracy lost beside the same mode without hostile gateways."""
+    rounds = QUICK_ROUNDS if quick else ROUNDS
+    modes, attacks = (QUICK_MODES, QUICK_ATTACKS) if quick else (tuple(MODES), (*ATTACKS, SILENT_DRIFT))
+    kept = _kept(keep)
     arms: dict[tuple[str, str], list[Arm]] = {}
-    for seed in range(seeds):
+    for seed in seeds:
         with tempfile.TemporaryDirectory() as work:
             fleet = MotionFleet(Path(work), plans(), seed)
-            for rule in rules:
-                for attack in ("none", *(a for a in attacks if rule == "mean" or a not in REFUSED)):
-                    arm = run_arm(fleet, rule, attack, rounds)
-                    arms.setdefault((rule, attack), []).append(arm)
+            for mode in modes:
+                for attack in ("none", *(a for a in attacks if mode == "mean" or a not in REFUSED)):
+                    key = f"{seed}, {mode}, {attack}, {rounds} rounds"
+                    arm = kept.get(key) or run_arm(fleet, MODES[mode], attack, rounds)
+                    arms.setdefault((mode, attack), []).append(arm)
+                    if key not in kept:
+                        _keep(keep, key, arm)
                     shown = {family: round(accuracy, 3) for family, accuracy in arm.accuracy.items()}
-                    print(f"  seed {seed}, {rule}, {attack}: accuracy {shown}, {arm.cohorts} cohorts", flush=True)
-    return [_row(rule, attack, found, arms[rule, "none"]) for (rule, attack), found in arms.items()]
+                    print(f"  seed {key}: accuracy {shown}, {arm.cohorts} cohorts", flush=True)
+    return [
+        _row(mode, attack, found, arms["mean", SILENT_DRIFT] if attack == SILENT_DRIFT else arms[mode, "none"])
+        for (mode, attack), found in arms.items()
+    ]
 
 
-def run_arm(motion: MotionFleet, rule: RuleName, attack: str, rounds: int) -> Arm:
+def run_arm(motion: MotionFleet, settings: StrategySettings, attack: str, rounds: int) -> Arm:
     """An adaptation under one attack; ``none`` for the honest gateways alone."""
-    hostile = [] if attack == "none" else [name for name, _ in HOSTILE]
+    hostile = [] if attack in ("none", SILENT_DRIFT) else [name for name, _ in HOSTILE]
     honest = [name for name in motion.clients if name not in dict(HOSTILE)]
     fleet = MemoryFleet({name: motion.gateway(name) for name in honest})
     for name in hostile:
-        fleet.members[name] = _hostile(motion, fleet, name, attack)
-    flagged = _flags(motion, fleet, attack)
-    strategy = make_strategy(StrategySettings(aggregation=rule), flagged=flagged)
-    arrays, refused = motion.bundle.initial_weights(), dict[str, int]()
+        fleet.members[name] = hostile_gateway(motion, fleet, name, attack)
+    strategy = make_strategy(settings, flagged=_flags(motion, fleet, attack))
+    arrays = motion.bundle.initial_weights()
+    refused, shortened, harmed = Counter[str](), 0, Counter[str]()
     for number in range(1, rounds + 1):
         outcome = run_round(strategy, MqttGrid(fleet, motion.settings(number)), arrays, number, {}, 60.0)
         arrays = outcome.arrays
-        assert not set(outcome.failed) & set(honest), outcome.failed
-        for reason in outcome.failed.values():
-            refused[reason.split(":")[0]] = refused.get(reason.split(":")[0], 0) + 1
+        for name, reason in outcome.failed.items():
+            (harmed if name in honest else refused)[reason.split(":")[0]] += 1
+        shortened += len(set(outcome.noted) & set(hostile))
+        harmed["clipped-update"] += len(set(outcome.noted) & set(honest))
     weights = {name: outcome.cohort_weights[outcome.assignments[name]] for name in honest}
     accuracy = motion.by_family(motion.accuracies(weights, honest))
-    return Arm(accuracy, refused, len(set(outcome.assignments.values())))
+    return Arm(accuracy, dict(refused), shortened, dict(+harmed), len(set(outcome.assignments.values())))
 
 
 def plans() -> list[GatewayPlan]:
     return [*plan_fleet(HONEST), *(GatewayPlan(name, family, 10) for name, family in HOSTILE)]
 
 
+def _kept(keep: Path | None) -> dict[str, Arm]:
+    if keep is None or not keep.exists():
+        return {}
+    rows = [json.loads(line) for line in keep.read_text(encoding="utf-8").splitlines()]
+    return {row.pop("key"): Arm(**row) for row in rows}
+
+
+def _keep(keep: Path | None, key: str, arm: Arm) -> None:
+    if keep is not None:
+        with keep.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"key": key, **asdict(arm)}) + "\n")
+
+
 def _flags(motion: MotionFleet, fleet: MemoryFleet, attack: str) -> Callable[[int], set[int]]:
     """Who drifted flags in round 1, hostile ones like the family that they claim; false flags come in every round."""
-    drifted = {fleet.node_id(name) for name in fleet.members if motion.clients[name].plan.drifts}
+    silent = {SILENT} if attack == SILENT_DRIFT else set()
+    drifted = {fleet.node_id(n) for n in set(fleet.members) - silent if motion.clients[n].plan.drifts}
     false = {fleet.node_id(name) for name, _ in HOSTILE} if attack == "false flags" else set()
     return lambda number: drifted | false if number == 1 else false
 
 
-def _hostile(motion: MotionFleet, fleet: MemoryFleet, name: str, attack: str) -> MemoryGateway:
-    gateway = motion.gateway(name)
-    if attack in SPOILS:
-        return replace(gateway, learn=lambda base, order: SPOILS[attack](motion.learn(name, base, order)))
-    if attack == "copies":
-        family = motion.clients[name].plan.family
-        victim = next(n for n, c in motion.clients.items() if c.plan.family is family and n != name)
-        return replace(
-            gateway,
-            learn=lambda base, order: _latest_of(motion, fleet, victim),
-            tamper=lambda order, outcome: replace(outcome, arrived_s=1.0),
-        )
-    return gateway
-
-
-def _latest_of(motion: MotionFleet, fleet: MemoryFleet, victim: str) -> Weights:
-    """The update that another gateway sends in this round."""
-    order = next(order.action for order in reversed(fleet.orders) if order.gateway == victim)
-    assert isinstance(order, Train)
-    return motion.learn(victim, decode_weights(fleet.blobs[order.base.digest]), order)
-
-
-def _row(rule: str, attack: str, arms: list[Arm], calm: list[Arm]) -> Row:
-    mean = {f: float(np.mean([arm.accuracy[f] for arm in arms])) for f in calm[0].accuracy}
-    before = {f: float(np.mean([arm.accuracy[f] for arm in calm])) for f in calm[0].accuracy}
-    refused: dict[str, int] = {}
-    for arm in arms:
-        for reason, count in arm.refused.items():
-            refused[reason] = refused.get(reason, 0) + count
+def _row(mode: str, attack: str, arms: list[Arm], calm: list[Arm]) -> Row:
+    families = list(calm[0].accuracy)
+    by_seed = {
+        f: [round(100 * (before.accuracy[f] - arm.accuracy[f]), 2) for before, arm in zip(calm, arms, strict=True)]
+        for f in families
+    }
     return Row(
-        rule,
+        mode,
         attack,
-        accuracy={family: round(value, 4) for family, value in mean.items()},
-        points_lost={family: round(100 * (before[family] - value), 2) for family, value in mean.items()},
-        refused=refused,
+        accuracy={f: round(float(np.mean([arm.accuracy[f] for arm in arms])), 4) for f in families},
+        points_lost={f: round(float(np.mean(lost)), 2) for f, lost in by_seed.items()},
+        by_seed=by_seed,
+        refused=dict(sum((Counter(arm.refused) for arm in arms), Counter())),
+        shortened=sum(arm.shortened for arm in arms),
+        honest=dict(sum((Counter(arm.honest) for arm in arms), Counter())),
         cohorts=[arm.cohorts for arm in arms],
     )

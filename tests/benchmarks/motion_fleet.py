@@ -1,5 +1,6 @@
 """The demo's task without its processes: real data, net, training graph, screening and strategy, no broker."""
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.flower.memory_fleet import MemoryGateway
 
 CODING: Coding = "fp16"
 GRAPH = "adam"
+LEARNED_KEPT = 1000  # 100 kB each
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class MotionFleet:
         self.bundle: Bundle = lay_groundwork(work, (), seed=seed, rate_hz=1.0).bundle
         recordings, _ = load_recordings()
         self.clients: dict[str, Client] = {}
+        self._learned: OrderedDict[tuple[str, str, float], Weights] = OrderedDict()
         for plan in plans:
             stream = make_stream(plan, recordings, seed)
             second = stream.windows.take(np.arange(stream.loop_from_row, len(stream.windows)))
@@ -71,7 +74,15 @@ class MotionFleet:
         return MemoryGateway(lambda base, order: self.learn(name, base, order), len(self.clients[name].train))
 
     def learn(self, name: str, base: Weights, order: Train) -> Weights:
-        """A local round: trained minus base."""
+        """A local round: trained minus base; the same round is not computed twice."""
+        key = (name, order.base.digest, order.learning_rate)
+        if key not in self._learned:
+            self._learned[key] = self._train(name, base, order)
+        if len(self._learned) > LEARNED_KEPT:
+            self._learned.popitem(last=False)
+        return self._learned[key]
+
+    def _train(self, name: str, base: Weights, order: Train) -> Weights:
         data = self.clients[name].train
         step = TrainingStep(self.bundle, order.training_graph, base)
         rng = np.random.default_rng(order.seed)
