@@ -280,6 +280,21 @@ class CLMA(FedAvg):
         self._reference = state.tensors.get("reference")
         self._sent.clear()
 
+    def export_memory(self) -> StrategyState:
+        """What the next adaptation needs to know of this one, beside memberships and weights."""
+        return StrategyState(document={"known": self._known.export_memory()})
+
+    def import_memory(self, memory: StrategyState) -> None:
+        """Know what an adaptation before left, after :meth:`place`.
+
+        Raises:
+            DataError: it is not of this strategy.
+        """
+        try:
+            self._known.restore_memory(memory.document["known"], self.registry.cohort_ids)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"the stored memory is not CLMA's: {error!r}") from error
+
     def _enter(self, clients: Iterable[ClientId], arrays: ArrayRecord) -> None:
         self.registry.ensure_root(sorted(clients))
         if not self.registry.params(ROOT):

@@ -180,6 +180,24 @@ class KnownConcepts:
         self._levels.forget(names)
         self._began &= names
 
+    def export_memory(self) -> dict[str, Any]:
+        """What outlives an adaptation, as JSON values."""
+        return self._levels.export()
+
+    def restore_memory(self, document: Mapping[str, Any], living: Iterable[CohortId]) -> None:
+        """Become what :meth:`export_memory` described, at an adaptation's beginning.
+
+        Args:
+            document: of the adaptation before.
+            living: the cohorts that there are now.
+
+        Raises:
+            KeyError, TypeError, ValueError: the document is not one of ours.
+        """
+        self._levels.restore(document)
+        self._levels.end_adaptation()
+        self._levels.forget(living)
+
     def export(self) -> dict[str, Any]:
         """JSON values."""
         return {**self._levels.export(), "trials": self._trials.export(), "began": sorted(self._began)}

@@ -179,3 +179,18 @@ def import_strategy(strategy: FedAvg, state: StrategyState) -> None:
         strategy.v_t = state.tensors.get("v")
     elif state.document or state.tensors:
         raise DataError(f"the stored state is not {type(strategy).__name__}'s")
+
+
+def export_memory(strategy: FedAvg) -> StrategyState | None:
+    """What a strategy's next adaptation needs of the one that has ended; ``None`` for nothing."""
+    return strategy.export_memory() if isinstance(strategy, CLMA) else None
+
+
+def import_memory(strategy: FedAvg, memory: StrategyState) -> None:
+    """Let a strategy that has been placed know what an adaptation before left.
+
+    Raises:
+        DataError: the memory is another strategy's.
+    """
+    if isinstance(strategy, CLMA):
+        strategy.import_memory(memory)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from edge_agent.errors import EdgeError, TransientError
+from edge_agent.errors import DataError, EdgeError, StorageError, TransientError
 from edge_agent.wire.codec import Scalar
 from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
 from edge_agent.wire.updates import Coding
@@ -19,7 +19,14 @@ from server_bridge.flower.engine import RoundOutcome, run_round
 from server_bridge.flower.grid import MqttGrid
 from server_bridge.flower.settings import GridSettings
 from server_bridge.flower.state import decode_state, encode_state
-from server_bridge.flower.strategies import StrategySettings, export_strategy, import_strategy, make_strategy
+from server_bridge.flower.strategies import (
+    StrategySettings,
+    export_memory,
+    export_strategy,
+    import_memory,
+    import_strategy,
+    make_strategy,
+)
 from server_bridge.rounds.flags import OpenFlags
 from server_bridge.rounds.lineage import Moment, record_abandoned, record_round
 from server_bridge.rounds.release_book import Releases
@@ -171,6 +178,7 @@ class AdaptationRunner:
             import_strategy(strategy, decode_state(self._store.blobs.read(adaptation.state)))
         elif isinstance(strategy, CLMA):
             self._place(strategy, adaptation, nodes)
+            self._remind(strategy, adaptation.bundle)
         grid = MqttGrid(self._fleet, self._grid_settings(adaptation), cancelled=lambda: self._stopped(0.0))
         config: dict[str, Scalar] = {_ATTEMPT_KEY: adaptation.attempts + 1} if adaptation.attempts else {}
         arrays = self._weights(adaptation, ROOT)
@@ -182,6 +190,29 @@ class AdaptationRunner:
         members = self._releases.members(adaptation.bundle)
         placed = {nodes[gateway]: cohort for gateway, cohort in members.items() if gateway in nodes}
         strategy.place(placed, {cohort: self._weights(adaptation, cohort) for cohort in adaptation.base})
+
+    def _remind(self, strategy: CLMA, bundle: str) -> None:
+        """What the adaptation before left helps, and is not needed."""
+        memory = self._store.adaptations.memories().get(bundle)
+        if memory is None:
+            return
+        try:
+            import_memory(strategy, decode_state(self._store.blobs.read(memory)))
+        except (DataError, StorageError) as error:
+            _log.warning("strategy-memory-lost", bundle=bundle, problem=error.problem)
+
+    def _memory(self, adaptation: Adaptation) -> str | None:
+        """The blob of what the next adaptation needs of this one; of one without it the next begins without."""
+        if adaptation.state is None:
+            return None
+        strategy = make_strategy(self._strategy, flagged=lambda _: set())
+        try:
+            import_strategy(strategy, decode_state(self._store.blobs.read(adaptation.state)))
+        except (DataError, StorageError) as error:
+            _log.warning("strategy-memory-lost", bundle=adaptation.bundle, problem=error.problem)
+            return None
+        memory = export_memory(strategy)
+        return None if memory is None else self._store.blobs.put(encode_state(memory))
 
     def _commit(
         self, adaptation: Adaptation, outcome: RoundOutcome, flags: OpenFlags, started_s: float, state: str
@@ -334,8 +365,9 @@ class AdaptationRunner:
 
     def _end(self, adaptation: Adaptation, status: str, reason: str, detail: str) -> None:
         now_s = self._wall()
+        memory = self._memory(adaptation) if status == DONE else None
         with self._store.transaction():
-            self._store.adaptations.end(adaptation.id, status, reason, now_s)
+            self._store.adaptations.end(adaptation.id, status, reason, now_s, memory)
             if status == FAILED:
                 members, cohorts = (of(adaptation.bundle) for of in (self._releases.members, self._releases.current))
                 moment = Moment(adaptation.bundle, adaptation.id, None, now_s)

@@ -21,7 +21,8 @@ class Adaptation:
 
     Attributes:
         base: digest of the weights each cohort began with, by cohort.
-        state: digest of the blob with the strategy's state after ``rounds_done`` rounds.
+        state: digest of the blob with the strategy's state after ``rounds_done`` rounds; of one that
+            is done, with what the next needs to know.
         attempts: rounds in a row that nobody answered.
     """
 
@@ -97,9 +98,17 @@ class AdaptationTable:
         """A round that nobody answered usably; the strategy's state stays."""
         self._round(record, {"attempts": record.attempt})
 
-    def end(self, adaptation: str, status: str, reason: str, now_s: float) -> None:
-        """Mark an adaptation as done or failed."""
-        values = {"status": status, "reason": reason, "ended_s": now_s}
+    def end(self, adaptation: str, status: str, reason: str, now_s: float, memory: str | None = None) -> None:
+        """Mark an adaptation as done or failed.
+
+        Args:
+            adaptation: its id.
+            status: ``DONE`` or ``FAILED``.
+            reason: why.
+            now_s: seconds since 1970.
+            memory: digest of the blob that the next adaptation begins with.
+        """
+        values = {"status": status, "reason": reason, "ended_s": now_s, "state": memory}
         with self._database.write() as connection:
             connection.execute(update(ADAPTATIONS).where(ADAPTATIONS.c.id == adaptation).values(**values))
 
@@ -109,6 +118,17 @@ class AdaptationTable:
             row = connection.execute(select(ADAPTATIONS).where(ADAPTATIONS.c.status == RUNNING)).first()
         with self._database.decoding("adaptations"):
             return None if row is None else _adaptation(row)
+
+    def memories(self) -> dict[str, str]:
+        """By bundle, the digest of what its newest adaptation that is done left for the next, if it left anything.
+
+        The blob may be gone: it is no part of a store that was restored.
+        """
+        query = select(ADAPTATIONS).where(ADAPTATIONS.c.status == DONE).order_by(ADAPTATIONS.c.ended_s)
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        newest = {row.bundle: row.state for row in rows}
+        return {bundle: state for bundle, state in newest.items() if state is not None}
 
     def all(self) -> list[Adaptation]:
         """Every adaptation in the order of their start."""

@@ -17,9 +17,10 @@ _log = structlog.get_logger(__name__)
 class BlobSweep:
     """Removes blobs that nothing names, an hour after they were put.
 
-    Named are: what the running adaptation needs, what ``kept`` says (the broker's retained blobs, which
-    leave it after a day or when the retained budget is spent, and the releases on record). So the folder is
-    bounded by the retained budget, the releases on record, one adaptation and an hour.
+    Named are: what the running adaptation needs, what the last of each bundle left for the next, and what
+    ``kept`` says (the broker's retained blobs, which leave it after a day or when the retained budget is
+    spent, and the releases on record). So the folder is bounded by the retained budget, the releases on
+    record, one adaptation and an hour.
 
     Args:
         kept: digests that are needed for other reasons.
@@ -57,7 +58,7 @@ class BlobSweep:
             StorageError: the disk or the database refuses.
         """
         old = set(self._store.blobs.older_than(self._wall() - YOUNG_S))
-        unnamed = old - self._kept() - self._adapting()
+        unnamed = old - self._kept() - self._adapting() - set(self._store.adaptations.memories().values())
         for digest in sorted(unnamed):
             self._store.blobs.remove(digest)
         if unnamed:
