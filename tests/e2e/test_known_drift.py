@@ -1,4 +1,4 @@
-"""A drift that is known, on real processes: a gateway evaluates the cohorts' models and lands in the one that has it."""
+"""A known drift on real processes: a gateway evaluates the cohorts' models and lands in the one that has it."""
 
 from pathlib import Path
 
