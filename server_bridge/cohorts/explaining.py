@@ -39,7 +39,7 @@ def explain(
         families: groups of row numbers that cover 0 to n - 1.
     """
     share = np.ones((len(ids), len(ids))) if reliability is None else np.sqrt(np.outer(reliability, reliability))
-    similar, errors = evidence.cosines / share, np.maximum(evidence.block_errors, evidence.chance_errors) / share
+    similar, errors = evidence.similarities / share, np.maximum(evidence.block_errors, evidence.chance_errors) / share
     reasons = {}
     for family in families:
         for row in family.rows:

@@ -6,30 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from server_bridge.cohorts.blocks import Similarities, best_split
-from server_bridge.cohorts.evidence import Evidence
+from server_bridge.cohorts.evidence import Evidence, Matrix
+from server_bridge.cohorts.net_families import disattenuated, divide, least_alike
 from server_bridge.cohorts.one_family import beyond_one_family
-from server_bridge.cohorts.separation import (
-    EXACT,
-    REAL,
-    REAL_GROUPS,
-    REAL_UNSURE,
-    Group,
-    Separation,
-    mean_inside,
-    separate,
-)
+from server_bridge.cohorts.separation import Group, Separation, mean_inside, separate
 from server_bridge.cohorts.shared_direction import limit_of, parts_in_common
 
-# Between synthetic changes (0.9 to 1.1 in the median) and those of real nets (4.4 and more).
-STRUCTURED = 2.0
-# Mean similarity, corrected for noise, below which clients that nothing else parts drifted each in its own way:
-# pairs of one real drift lie above 0.55.
+# Mean similarity, corrected for noise, below which clients that nothing else parts drifted each in its own way.
 LEAST_ALIKE = 0.53
 MIGHT_BE_ALIKE = 0.65
 # Noise of 20 directions scatters reliabilities by 10 and more chance errors at 20,000 parameters.
 CALM_ERRORS = 2.0
-# Less reliability would weigh noise by noise; where it is compared, it counts down to that of a half of 0.005.
-LEAST_RELIABILITY, LEAST_HALF = 0.2, 0.005
+LEAST_HALF = 0.005  # less reliability would weigh noise by noise
 # Changes that share less than this much of their energy, by an upper bound of two errors, share nothing.
 NOTHING = 0.06
 
@@ -85,21 +73,48 @@ def find_families(evidence: Evidence, reliability: NDArray[np.float64] | None) -
     limit = limit_of(len(evidence.cosines)) * float(np.median(evidence.chance_errors))
     for part in parts:
         rule = "nothing-in-common" if len(parts) > 1 else "cannot-tell"
-        found += _refine(evidence, reliability, np.array(part, np.intp), Family(np.array(part), rule, limit))
+        rows = np.array(part, np.intp)
+        refine = _refine_net if evidence.structured else _refine
+        found += refine(evidence, reliability, rows, Family(rows, rule, limit))
     return found
+
+
+def _refine_net(
+    evidence: Evidence, reliability: NDArray[np.float64] | None, rows: Group, origin: Family
+) -> list[Family]:
+    """Updates of real nets: divided in two as long as the two lie far enough apart."""
+    if len(rows) == 1:
+        return [Family(rows, origin.rule, origin.limit)]
+    cosines = evidence.root_cosines[np.ix_(rows, rows)]
+    known = None if reliability is None else reliability[rows]
+    divided = divide(cosines, known) if len(rows) > 2 else None
+    if divided is None:
+        return _undivided(cosines, known, rows)
+    families = []
+    for side in (~divided.sides, divided.sides):
+        told = Family(rows[side], "told-apart", divided.limit)
+        families += _keep_rule(_refine_net(evidence, reliability, rows[side], told), told)
+    return families
+
+
+def _undivided(cosines: Matrix, known: NDArray[np.float64] | None, rows: Group) -> list[Family]:
+    if known is None:
+        return [Family(rows, "cannot-tell", 0.0)]
+    everybody, least = np.ones(len(rows), bool), least_alike(len(rows))
+    if disattenuated(cosines, known, everybody, everybody) < least:
+        return [Family(row, "less-alike-than-reliable", least) for row in rows[:, None]]
+    return [Family(rows, "alike", least)]
 
 
 def _refine(evidence: Evidence, reliability: NDArray[np.float64] | None, rows: Group, origin: Family) -> list[Family]:
     if len(rows) == 1:
         return [Family(rows, origin.rule, origin.limit)]
-    structured = evidence.structure > STRUCTURED
-    usable = None if reliability is None or not structured else np.maximum(reliability, LEAST_RELIABILITY)
-    similar = _similarities(evidence, usable, rows)
+    similar = _similarities(evidence, None, rows)
     calm = reliability is not None and _is_calm(reliability[rows], similar)
-    split = _split(similar, structured, reliability is not None, calm)
+    split = _split(similar, calm)
     if split is None or len(split.groups) == 1:
         if reliability is not None:
-            return _by_reliability(_similarities(evidence, reliability, rows), rows, structured)
+            return _by_reliability(_similarities(evidence, reliability, rows), rows)
         return _unknown(similar, rows, split)
     families = []
     for group in split.groups:
@@ -119,17 +134,12 @@ def _similarities(evidence: Evidence, reliability: NDArray[np.float64] | None, r
     return Similarities.of(evidence.cosines[square], evidence.chance_errors[square], known)
 
 
-def _split(similar: Similarities, structured: bool, reliable: bool, calm: bool) -> Separation | None:
+def _split(similar: Similarities, calm: bool) -> Separation | None:
     """The best split if it is beyond one family; its groups are joined where they are not far apart."""
     split = best_split(similar)
     if split.labels is None:
         return None
-    tolerance = (REAL if reliable else REAL_UNSURE) if structured else EXACT
-    if structured:
-        sure = separate(similar, split.labels, REAL if reliable else REAL_GROUPS)
-        if len(sure.groups) > 1:
-            return sure
-    apart = separate(similar, split.labels, tolerance)
+    apart = separate(similar, split.labels)
     if len(apart.groups) > 1 and not calm and not beyond_one_family(similar, split.gain):
         return None
     return apart
@@ -141,11 +151,9 @@ def _is_calm(reliability: NDArray[np.float64], similar: Similarities) -> bool:
     return bool(halves.std(ddof=1) < CALM_ERRORS * np.median(np.sqrt(similar.floor)))
 
 
-def _by_reliability(similar: Similarities, rows: Group, structured: bool) -> list[Family]:
+def _by_reliability(similar: Similarities, rows: Group) -> list[Family]:
     """One family if it is alike enough for its reliability, or might be within the errors of both."""
     level, most = _pooled_level(similar)
-    if structured:
-        level = most = mean_inside(similar, np.arange(len(rows)))[0]
     if level < LEAST_ALIKE and most < MIGHT_BE_ALIKE:
         return [Family(row, "less-alike-than-reliable", LEAST_ALIKE) for row in rows[:, None]]
     return [Family(rows, "alike", LEAST_ALIKE)]

@@ -81,14 +81,7 @@ def _in_part(evidence: Evidence, reliability: NDArray[np.float64] | None, part: 
         return still
     if len(moved) == 1:
         return [*still, Family(moved, "nobody-to-compare", 0.0)]
-    square = np.ix_(moved, moved)
-    among = Evidence(
-        evidence.cosines[square],
-        evidence.chance_errors[square],
-        evidence.block_errors[square],
-        evidence.lengths[moved],
-    )
-    found = find_families(among, None if reliability is None else reliability[moved])
+    found = find_families(evidence.among(moved), None if reliability is None else reliability[moved])
     return [*still, *(Family(moved[family.rows], family.rule, family.limit) for family in found)]
 
 

@@ -1,6 +1,5 @@
 """How far apart groups must be to be other families, beside being told apart by chance."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,72 +15,10 @@ Group = NDArray[np.intp]
 PRIOR_SCATTER, PRIOR_PAIRS = 0.1, 2.0
 
 
-class Tolerance(ABC):
-    """Least relative similarity at which two groups are one family.
-
-    The relative similarity is that across over the geometric mean of those inside: 1 for one
-    family whatever the noise.
-    """
-
-    @abstractmethod
-    def limit(self, scatter: float, smaller: int) -> float:
-        """The least relative similarity.
-
-        Args:
-            scatter: relative standard deviation of the similarities about their groups' means.
-            smaller: members of the smaller group; nobody knows a single client's own noise.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class ScatterTolerance(Tolerance):
-    """Among exchangeable coordinates what differs by more than the scatter differs: ``1 - width * scatter``.
-
-    Attributes:
-        groups, single: widths, for groups and for a single client.
-        least_groups, least_single: least limits.
-        most: largest limit.
-    """
-
-    groups: float = 2.5
-    single: float = 4.0
-    least_groups: float = 0.5
-    least_single: float = 0.45
-    most: float = 0.93
-
-    def limit(self, scatter: float, smaller: int) -> float:
-        """See :class:`Tolerance`."""
-        width, least = (self.single, self.least_single) if smaller == 1 else (self.groups, self.least_groups)
-        return min(self.most, max(least, 1.0 - width * scatter))
-
-
-@dataclass(frozen=True, slots=True)
-class RealTolerance(Tolerance):
-    """Among updates of real nets members of one family differ too: ``most - selection / smaller``.
-
-    The fewer members, the more their likeness was why they were put together. Measured within one
-    remount or batch, the best split of 4 clients had 0.62 and more between groups, of 8 clients
-    0.70 and more; between families 0.25 to 0.72.
-
-    Attributes:
-        single: the limit for a single client; minus infinity never parts one.
-        most, selection: see above.
-    """
-
-    single: float
-    most: float = 0.8
-    selection: float = 0.4
-    cap: float = 0.75
-
-    def limit(self, scatter: float, smaller: int) -> float:
-        """See :class:`Tolerance`."""
-        return self.single if smaller == 1 else min(self.cap, self.most - self.selection / smaller)
-
-
-EXACT = ScatterTolerance()
-REAL = RealTolerance(single=0.5)
-REAL_UNSURE = RealTolerance(single=0.4)
-REAL_GROUPS = RealTolerance(single=-np.inf)
+# What differs by more than so many scatters differs: for groups, and for a single client, whose noise nobody knows.
+GROUP_WIDTH, SINGLE_WIDTH = 2.5, 4.0
+# Least and largest limits of the relative similarity.
+LEAST_GROUPS, LEAST_SINGLE, MOST = 0.5, 0.45, 0.93
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +39,26 @@ class Separation:
     scatter: float
 
 
-def separate(
-    similar: Similarities, labels: NDArray[np.intp], tolerance: Tolerance, *, errors: float = 0.0
-) -> Separation:
+def limit(scatter: float, smaller: int) -> float:
+    """Least relative similarity at which two groups are one family.
+
+    The relative similarity is that across over the geometric mean of those inside: 1 for one
+    family whatever the noise.
+
+    Args:
+        scatter: relative standard deviation of the similarities about their groups' means.
+        smaller: members of the smaller group.
+    """
+    width, least = (SINGLE_WIDTH, LEAST_SINGLE) if smaller == 1 else (GROUP_WIDTH, LEAST_GROUPS)
+    return min(MOST, max(least, 1.0 - width * scatter))
+
+
+def separate(similar: Similarities, labels: NDArray[np.intp]) -> Separation:
     """Join groups, the most alike first, until all that are left are far enough apart.
 
     Args:
-        similar: the similarities.
+        similar: the similarities, of exchangeable coordinates.
         labels: (n,) the groups to begin with.
-        tolerance: how far is far enough.
     """
     groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     scatter = _scatter(similar, groups)
@@ -123,8 +71,8 @@ def separate(
         ranked = []
         for a, b in combinations(range(len(groups)), 2):
             relative = _mean(similar, groups[a], groups[b]) / np.sqrt(levels[a] * levels[b])
-            limit = tolerance.limit(scatter, min(len(groups[a]), len(groups[b])))
-            ranked.append((relative - limit, a, b, relative, limit))
+            allowed = limit(scatter, min(len(groups[a]), len(groups[b])))
+            ranked.append((relative - allowed, a, b, relative, allowed))
         margin, a, b, *found = max(ranked)
         nearest = (float(found[0]), float(found[1]))
         if margin < 0:

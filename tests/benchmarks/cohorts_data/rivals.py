@@ -64,7 +64,7 @@ def silhouette_cosine(drifted: Drifted) -> Labels:
         return labels
     tree = linkage(squareform(distances, checks=False), "average")
     for candidate in cut_tree(tree, np.arange(2, min(count, 11))).T:
-        score = _silhouette(distances, candidate)
+        score = silhouette(distances, candidate)
         if score >= best:
             best, labels = score, candidate.astype(np.intp)
     return labels
@@ -113,7 +113,8 @@ def _bipartition(cosines: NDArray[np.float64], group: Labels) -> list[Labels] | 
     return [group[left], group[right]] if np.sqrt((1.0 - across) / 2.0) > CFL_NOISE else None
 
 
-def _silhouette(distances: NDArray[np.float64], labels: NDArray[np.integer]) -> float:
+def silhouette(distances: NDArray[np.float64], labels: NDArray[np.generic]) -> float:
+    """The mean silhouette, client by client; 0 for one by itself (Rousseeuw 1987)."""
     scores = []
     for row, label in enumerate(labels):
         mates = np.flatnonzero((labels == label) & (np.arange(len(labels)) != row))

@@ -1,0 +1,90 @@
+"""Which updates of real nets are one family: groups are divided in two as long as the two lie far enough apart."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from server_bridge.cohorts.division import Gap, Sides, centred, divisions, gap
+from server_bridge.cohorts.evidence import Matrix
+
+# How far a good silhouette may stand in for a low similarity across.
+SILHOUETTE_WEIGHT = 0.5
+# Limits of the score: of two large halves, less for few members and for unequal sides, which the best of
+# many candidates finds by chance sooner. Measured, see docs/cohorting.md.
+MOST, FEWNESS, UNEVENNESS = 0.58, 0.2, 0.2
+SINGLE_UNSURE, SINGLE = 0.1, 0.28
+# Mean disattenuated similarity below which clients (two, more) that nothing else parts drifted each in its own way.
+LEAST_ALIKE_TWO, LEAST_ALIKE = 0.45, 0.5
+LEAST_RELIABILITY = 0.04
+MOST_SIMILARITY = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """Two groups that are other families.
+
+    Attributes:
+        sides: (n,) which group each client is in.
+        limit: the similarity across at which they would be one.
+    """
+
+    sides: Sides
+    limit: float
+
+
+def divide(cosines: Matrix, reliability: NDArray[np.float64] | None) -> Divided | None:
+    """The division whose groups lie furthest beyond their limit; ``None`` if none does.
+
+    The score of a division is the relative similarity of its groups (1 for one family whatever the
+    noise) less half their silhouette; where reliabilities are known the similarity across, over
+    the roots of both, counts as much as the relative one.
+
+    Args:
+        cosines: (n, n) of the changes' roots, n >= 3.
+        reliability: (n,) share of each change that is not noise; ``None`` if not known.
+    """
+    apart, best, found = centred(cosines), 0.0, None
+    for sides in divisions(cosines):
+        between = gap(cosines, apart, sides)
+        allowed = limit(sides, reliability is not None) + SILHOUETTE_WEIGHT * between.silhouette
+        similarity = _similarity(cosines, reliability, sides, between)
+        if allowed - similarity > best:
+            across = disattenuated(cosines, reliability, sides, ~sides)
+            best, found = allowed - similarity, Divided(sides, allowed * (across / similarity if similarity else 1.0))
+    return found
+
+
+def limit(sides: Sides, reliable: bool) -> float:
+    """The score below which two groups are two families.
+
+    Args:
+        sides: (n,) the groups.
+        reliable: whether reliabilities are known; without them a single client may just be noisier.
+    """
+    count, smaller = len(sides), int(min(sides.sum(), (~sides).sum()))
+    if smaller == 1:
+        return SINGLE if reliable else SINGLE_UNSURE
+    return float(MOST - FEWNESS / smaller - UNEVENNESS * np.log(count / (2.0 * smaller)))
+
+
+def disattenuated(cosines: Matrix, reliability: NDArray[np.float64] | None, left: Sides, right: Sides) -> float:
+    """Mean similarity of two sets of clients, corrected for noise where that is known: the reliable weigh more."""
+    known = np.ones(len(cosines)) if reliability is None else np.sqrt(np.maximum(reliability, LEAST_RELIABILITY))
+    pairs = np.outer(left, right) & ~np.eye(len(cosines), dtype=bool)
+    return float(cosines[pairs].sum() / np.outer(known, known)[pairs].sum())
+
+
+def least_alike(clients: int) -> float:
+    """The mean disattenuated similarity below which so many clients are no family."""
+    return LEAST_ALIKE_TWO if clients == 2 else LEAST_ALIKE
+
+
+def _similarity(cosines: Matrix, reliability: NDArray[np.float64] | None, sides: Sides, between: Gap) -> float:
+    if reliability is None:
+        return between.relative
+    across = min(disattenuated(cosines, reliability, sides, ~sides), MOST_SIMILARITY)
+    if min(sides.sum(), (~sides).sum()) > 1:
+        return (between.relative + across) / 2.0
+    rest = sides if sides.sum() > 1 else ~sides
+    return across / max(disattenuated(cosines, reliability, rest, rest), 0.3)
