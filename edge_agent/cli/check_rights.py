@@ -68,7 +68,7 @@ def _try(session: MqttSession, inbox: "queue.Queue[SessionEvent]", topics: Fleet
     until_s, read = time.monotonic() + ANSWER_S, set[str]()
     token: int | None = None
     answer: Published | None = None
-    while (left_s := until_s - time.monotonic()) > 0 and len(read) < 2:
+    while (left_s := until_s - time.monotonic()) > 0 and (answer is None or len(read) < 2):
         try:
             event = inbox.get(timeout=left_s)
         except queue.Empty:

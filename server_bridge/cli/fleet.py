@@ -61,9 +61,18 @@ def provision(
 ) -> None:
     """Register gateways and write the folder that each of them starts from."""
     from server_bridge.enrolment import enrol
+    from server_bridge.pki.authority import BROKER_FOLDER, PKI_FOLDER, has_authority
 
     for folder in enrol(config, ids, out):
         typer.echo(f"{folder}: edge-agent run -c {folder / 'agent.toml'}")
+    data_dir = load_settings(config).bridge.data_dir
+    if has_authority(data_dir):
+        acl = data_dir / PKI_FOLDER / BROKER_FOLDER / "acl"
+        typer.echo(f"copy {acl} to the broker and reload it (SIGHUP): it lets them in")
+    else:
+        typer.echo(
+            f"without certificates; for TLS: server-bridge pki init -d {data_dir}, then pki gateway ID... -o {out}"
+        )
 
 
 @gateway_app.command()

@@ -238,7 +238,8 @@ def test_an_access_list_that_does_not_know_the_gateway(listed: Listed) -> None:
 
 
 def test_an_access_list_that_lets_the_gateway_read_only_half(listed: Listed) -> None:
-    listed.admit(f"topic write #\nuser {GATEWAY}\ntopic write #\ntopic read clma/1/{FLEET}/all/bridge\n")
+    half = f"topic write #\nuser {GATEWAY}\ntopic write #\ntopic read clma/1/{FLEET}/all/bridge\n"
+    listed.admit(half)
     inbox: queue.Queue[SessionEvent] = queue.Queue(100)
     bridge = MqttSession(
         BrokerSettings("127.0.0.1", listed.broker.port), "station", clean_start=True, session_expiry_s=0, inbox=inbox
@@ -247,6 +248,10 @@ def test_an_access_list_that_lets_the_gateway_read_only_half(listed: Listed) -> 
     try:
         for row in ("release", "bridge"):
             bridge.publish(f"clma/1/{FLEET}/all/{row}", b"kept", retain=True, timeout_s=5.0)
+        topics = f"clma/1/{FLEET}/all/release and clma/1/{FLEET}/all/bridge"
+        listed.admit("topic write #\n" + access_list(FLEET, [GATEWAY]))
+        assert check(listed.settings).saw["rights"].endswith(f"and read {topics}")
+        listed.admit(half)
         assert check(listed.settings).saw["rights"].endswith(f"but hears nothing on clma/1/{FLEET}/all/release")
     finally:
         bridge.stop(2.0)
