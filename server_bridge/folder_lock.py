@@ -4,7 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, StorageError
 from edge_agent.link.durable import make_directory, storage_errors
 
 LOCK_FILE = "bridge.lock"
@@ -26,3 +26,25 @@ def lock_folder(directory: Path) -> int:
         os.close(descriptor)
         raise ConfigError(f"another bridge runs in {directory}", "stop it first; a fleet has one bridge") from None
     return descriptor
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether a bridge runs on this folder now.
+
+    Raises:
+        StorageError: the disk refuses.
+    """
+    try:
+        with storage_errors("open", directory / LOCK_FILE):
+            descriptor = os.open(directory / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except StorageError:
+        if (directory / LOCK_FILE).exists():
+            raise
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

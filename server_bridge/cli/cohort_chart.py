@@ -4,6 +4,7 @@ import colorsys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
+from server_bridge.cli.cohort_words import EMPTIED, IGNORED
 from server_bridge.cohorts.membership import ROOT
 from server_bridge.demo.charts.svg import GRID_COLOUR, INK, MUTED, Drawing
 from server_bridge.store.lineage import CohortMove
@@ -35,25 +36,28 @@ class Column:
     status: str
 
 
-def cohort_chart(rounds: Sequence[Column], moves: Sequence[CohortMove]) -> str:
+def cohort_chart(rounds: Sequence[Column], moves: Sequence[CohortMove], ignored: Set[str] = frozenset()) -> str:
     """A row a gateway, a column a round, a colour a cohort; moves are ringed, and say why when pointed at.
 
     Args:
         rounds: at least one, in their order.
         moves: of the same bundle.
+        ignored: gateways that the bridge does not listen to.
     """
     last = rounds[-1].cohorts
     gateways = sorted({g for column in rounds for g in column.cohorts}, key=lambda g: (_age(last.get(g, "")), g))
     cohorts = sorted({cohort for column in rounds for cohort in column.cohorts.values()}, key=_age)
     colours = {cohort: _colour(number) for number, cohort in enumerate(c for c in cohorts if c != ROOT)}
     colours[ROOT] = ROOT_COLOUR
-    left = MARGIN + SIGN * max(len(gateway) for gateway in gateways) + 10
+    labels = {gateway: f"{gateway} ({IGNORED})" if gateway in ignored else gateway for gateway in gateways}
+    left = MARGIN + SIGN * max(len(label) for label in labels.values()) + 10
     step = min(WIDEST_ROUND, max(NARROWEST_ROUND, ROUNDS_WIDTH / len(rounds)))
     height = TOP + ROW * max(len(gateways), len(cohorts)) + MARGIN
     picture = Drawing(left + step * len(rounds) + LEGEND, height, "Cohort of every gateway after every round")
     picture.rect(0, 0, picture.width, height, "#ffffff")
     _heads(picture, rounds, left, step, height)
     for place, gateway in enumerate(gateways):
+        picture.text(left - 8, TOP + ROW * place + ROW / 2 + 4, labels[gateway], text_anchor="end", fill=INK)
         _row(picture, gateway, rounds, moves, colours, left, step, TOP + ROW * place)
     _legend(picture, cohorts, last, colours, left + step * len(rounds) + 14)
     return picture.render().replace("<svg ", '<svg font-family="system-ui, sans-serif" ', 1) + "\n"
@@ -84,7 +88,6 @@ def _row(
     step: float,
     y: float,
 ) -> None:
-    picture.text(left - 8, y + ROW / 2 + 4, gateway, text_anchor="end", fill=INK)
     mine = {(m.adaptation, m.round): m for m in moves if m.gateway == gateway and m.reason != "newcomer"}
     for place, column in enumerate(rounds):
         cohort = column.cohorts.get(gateway)
@@ -109,7 +112,7 @@ def _legend(
         now = sum(1 for theirs in last.values() if theirs == cohort)
         picture.rect(x, y + 4, 12, 12, colours[cohort], rx=2)
         picture.text(x + 18, y + 14, cohort, fill=INK, font_size=12)
-        picture.text(x + 18 + SIGN * len(cohort) + 8, y + 14, f"{now} now" if now else "no more", fill=MUTED)
+        picture.text(x + 18 + SIGN * len(cohort) + 8, y + 14, f"{now} now" if now else EMPTIED, fill=MUTED)
 
 
 def _age(cohort: str) -> tuple[bool, int, str]:

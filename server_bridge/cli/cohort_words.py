@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from server_bridge.store.lineage import CohortLife, CohortMove
+from server_bridge.store.participation import Participation
 
+IGNORED, EMPTIED = "ignored", "emptied"  # a gateway not listened to, a cohort without members: in every view
 REASONS = {
     "newcomer": "taken into the fleet",
     "drifted": "drifted, and grouped by how",
@@ -13,7 +15,7 @@ REASONS = {
     "returned": "had split off through noise, and is back",
     "readmitted": "had left, and is listened to again",
     "merged": "two cohorts had become alike",
-    "left": "left the fleet, or is ignored",
+    "left": "is ignored, or no more of the fleet",
     "placed": "found there in a release",
     "abandoned": "its adaptation released nothing",
 }
@@ -43,14 +45,32 @@ def ended_line(life: CohortLife) -> str:
     return f"{_when(life.ended_s or 0.0)} {where} cohort {life.id} ended: {life.ended_why}{into}"
 
 
-def explain_lines(gateway: str, moves: Sequence[CohortMove], members: Mapping[str, str]) -> Iterator[str]:
+def ignored_words(gateway: str, why: str) -> str:
+    """A gateway that the bridge does not listen to; the same words in every view."""
+    return f"{gateway}: ignored: {why} (`server-bridge gateway readmit {gateway}` ends it)"
+
+
+def explain_lines(
+    gateway: str,
+    moves: Sequence[CohortMove],
+    members: Mapping[str, str],
+    *,
+    ignored: str | None = None,
+    last_round: Participation | None = None,
+) -> Iterator[str]:
     """Where a gateway is, with whom, and why: its last decision and the way to it.
 
     Args:
         gateway: its id.
         moves: its own, oldest first.
         members: gateway to cohort now, of the bundle of its last move.
+        ignored: why the bridge does not listen to it, if it does not.
+        last_round: its part in the last round, if it was asked.
     """
+    if ignored:
+        yield ignored_words(gateway, ignored)
+    if last_round is not None:
+        yield f"last round: {last_round.words()}"
     if not moves:
         yield f"{gateway} has taken part in no round yet: it runs the root cohort's weights"
         return
@@ -86,7 +106,10 @@ def _statistics(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _numbers(facts: Mapping[str, Any]) -> Iterator[str]:
+    alone = "own" in facts and facts["own"] is None
     for key, words in NUMBERS:
+        if alone and key in ("similarity", "standard_error"):  # of a gateway by itself, with itself
+            continue
         if isinstance(facts.get(key), int | float):
             yield f"{words} {facts[key]:.3g}"
 

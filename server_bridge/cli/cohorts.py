@@ -4,7 +4,7 @@ import json
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from click.core import ParameterSource
@@ -13,11 +13,12 @@ from rich.table import Table
 
 from edge_agent.errors import ConfigError
 from edge_agent.link.durable import write_file
-from server_bridge.cli.cohort_words import ended_line, explain_lines, move_line
+from server_bridge.cli.cohort_words import EMPTIED, IGNORED, ended_line, explain_lines, move_line
 from server_bridge.cli.fleet import TABLE_COLUMNS, ConfigOption, JsonOption, open_store
 from server_bridge.config import load_settings
 from server_bridge.store.adaptations import Adaptation
 from server_bridge.store.lineage import CohortLife
+from server_bridge.store.participation import participation
 from server_bridge.store.store import Store
 
 DIGEST_SIGNS = 8
@@ -39,6 +40,7 @@ def cohorts(
     with closing(open_store(load_settings(config))) as store:
         lives, moves = store.lineage.cohorts(), store.lineage.moves()
         members = {life.bundle: store.lineage.members(life.bundle) for life in lives}
+        ignored = _ignored(store)
     if as_json:
         living = [{**asdict(life), "members": _in(members, life)} for life in lives if life.ended_s is None]
         past = {"ended": [asdict(life) for life in lives if life.ended_s is not None]} if history else {}
@@ -54,7 +56,7 @@ def cohorts(
     else:
         console = Console()
         console.width = max(console.width, TABLE_COLUMNS)
-        console.print(_table([life for life in lives if life.ended_s is None], members))
+        console.print(_table([life for life in lives if life.ended_s is None], members, ignored))
 
 
 @app.command()
@@ -65,17 +67,21 @@ def explain(
 ) -> None:
     """Say why a gateway is in its cohort: statistic, neighbours, decision, in words."""
     with closing(open_store(load_settings(config))) as store:
-        if gateway not in {row.id for row in store.gateways.registered()}:
+        registered = {row.id: row for row in store.gateways.registered()}
+        if gateway not in registered:
             raise ConfigError(f"gateway {gateway!r} is not registered", "`server-bridge fleet` lists those that are")
         moves = store.lineage.moves(gateway=gateway)
         members = store.lineage.members(moves[-1].bundle) if moves else {}
+        latest = store.adaptations.latest_round()
+    ignored = registered[gateway].ignored_why
+    part = None if latest is None else participation(latest, gateway)
     if as_json:
         cohort = members.get(gateway)
-        typer.echo(
-            json.dumps({"gateway": gateway, "cohort": cohort, "moves": [asdict(move) for move in moves]}, indent=2)
-        )
+        told: dict[str, Any] = {"gateway": gateway, "cohort": cohort, "ignored": ignored}
+        told |= {"last_round": None if part is None else asdict(part), "moves": [asdict(move) for move in moves]}
+        typer.echo(json.dumps(told, indent=2))
         return
-    for line in explain_lines(gateway, moves, members):
+    for line in explain_lines(gateway, moves, members, ignored=ignored, last_round=part):
         typer.echo(line)
 
 
@@ -99,7 +105,8 @@ def plot(
             if record.weights
         ]
         moves = store.lineage.moves(bundle=adaptations[-1].bundle)
-    write_file(out, cohort_chart(rounds, moves).encode())
+        ignored = _ignored(store)
+    write_file(out, cohort_chart(rounds, moves, ignored).encode())
     typer.echo(f"{out}: {len(rounds)} rounds of bundle {adaptations[-1].bundle[:DIGEST_SIGNS]}")
 
 
@@ -124,10 +131,19 @@ def _in(members: dict[str, dict[str, str]], life: CohortLife) -> list[str]:
     return [gateway for gateway, cohort in members[life.bundle].items() if cohort == life.id]
 
 
-def _table(lives: list[CohortLife], members: dict[str, dict[str, str]]) -> Table:
+def _ignored(store: Store) -> set[str]:
+    return {row.id for row in store.gateways.registered() if row.ignored_why is not None}
+
+
+def _table(lives: list[CohortLife], members: dict[str, dict[str, str]], ignored: set[str]) -> Table:
     table = Table("cohort", "bundle", "since", "gateways", "who")
     for life in lives:
         mine = _in(members, life)
         since = "-" if life.adaptation is None else f"{life.adaptation}, round {life.round}"
-        table.add_row(life.id, life.bundle[:DIGEST_SIGNS], since, str(len(mine)), " ".join(mine))
+        table.add_row(life.id, life.bundle[:DIGEST_SIGNS], since, str(len(mine)), _who(mine, ignored))
     return table
+
+
+def _who(members: list[str], ignored: set[str]) -> str:
+    named = (f"{gateway} ({IGNORED})" if gateway in ignored else gateway for gateway in members)
+    return " ".join(named) or EMPTIED

@@ -16,8 +16,11 @@ from rich.table import Column, Table
 from edge_agent.errors import ConfigError
 from edge_agent.link.interrupt import quiet_while_loading
 from edge_agent.link.log_lines import configure_logs
+from server_bridge.cli.cohort_words import ignored_words
 from server_bridge.config import BridgeSettings, load_settings
+from server_bridge.folder_lock import is_locked
 from server_bridge.host_name import is_host_name
+from server_bridge.store.counts import Accuracies
 from server_bridge.store.decisions import Decision
 from server_bridge.store.keeper import open_beside
 from server_bridge.store.store import Store
@@ -127,18 +130,23 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
     latest = FileReleaseBook(settings.bridge.data_dir / RELEASES_FOLDER).latest()
     views = fleet_view(store, None if latest is None else latest[0].versions.timestamp)
     store.close()
+    running = is_locked(settings.bridge.data_dir)
     if as_json:
-        typer.echo(json.dumps([asdict(view) for view in views], indent=2))
+        typer.echo(json.dumps([{**asdict(view), "bridge_running": running} for view in views], indent=2))
     else:
         console = Console()
         # A narrow terminal wraps lines; cutting cells to fit would hide ids.
         console.width = max(console.width, TABLE_COLUMNS)
+        if not running:
+            typer.echo(_stopped_words(views))
         console.print(_fleet_table(views, time.time()))
         for view in views:
             if view.drops:
                 typer.echo(f"{view.id}: dropped {_reasons(view.drops)}")
             if view.ignored:
-                typer.echo(f"{view.id}: ignored: {view.ignored} (`server-bridge gateway readmit {view.id}` ends it)")
+                typer.echo(ignored_words(view.id, view.ignored))
+            if view.last_round is not None and view.last_round.why:
+                typer.echo(f"{view.id}: {view.last_round.words()}")
 
 
 @app.command()
@@ -206,6 +214,7 @@ def _fleet_table(views: list[GatewayView], now_s: float) -> Table:
         "last flag",
         "samples",
         "lag",
+        "holdout",
         "dropped",
     )
     for view in views:
@@ -219,9 +228,23 @@ def _fleet_table(views: list[GatewayView], now_s: float) -> Table:
             "-" if view.flag_s is None else f"{view.flag}, {_age(now_s - view.flag_s)} ago",
             "-" if view.trainable_samples is None else str(view.trainable_samples),
             "-" if view.lag is None else str(view.lag),
+            _accuracy(view.accuracy),
             str(view.dropped),
         )
     return table
+
+
+def _accuracy(known: Accuracies | None) -> str:
+    if known is None:
+        return "-"
+    before = "" if known.before is None else f"{known.before:.0%} -> "
+    return f"{before}{known.now:.0%}"
+
+
+def _stopped_words(views: list[GatewayView]) -> str:
+    heard = [view.presence_s for view in views if view.presence_s is not None]
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(heard))) if heard else "never"
+    return f"the bridge is not running: presences are as it knew them last ({when}); start it with `server-bridge run`"
 
 
 def _reasons(drops: dict[str, int]) -> str:

@@ -32,6 +32,7 @@ from server_bridge.rounds.lineage import Moment, record_abandoned, record_round
 from server_bridge.rounds.release_book import Releases
 from server_bridge.store.adaptations import DONE, FAILED, RUNNING, Adaptation, RoundRecord
 from server_bridge.store.bundles import BundleFolder
+from server_bridge.store.participation import left_out_words
 from server_bridge.store.store import Store
 
 _ATTEMPT_KEY = "clma-attempt"
@@ -221,6 +222,7 @@ class AdaptationRunner:
             cohort: self._store.blobs.put(encode_weights(tensors)) for cohort, tensors in outcome.cohort_weights.items()
         }
         record = self._record(adaptation, outcome, flags, started_s, weights)
+        told = left_out_words(outcome.failed, outcome.noted)
         answered = [flag.flag_id for flag in flags.current if flag.gateway in outcome.ok]
         with self._store.transaction():
             self._store.adaptations.commit_round(record, state)
@@ -230,7 +232,8 @@ class AdaptationRunner:
                 "round",
                 "committed",
                 f"round {outcome.server_round} of {adaptation.rounds}: {len(outcome.ok)} of "
-                f"{len(outcome.ok) + len(outcome.failed)} gateways counted, {len(weights)} cohorts",
+                f"{len(outcome.ok) + len(outcome.failed)} gateways counted, {len(weights)} cohorts"
+                f"{f'; {told}' if told else ''}",
                 record.ended_s,
                 adaptation=adaptation.id,
                 facts={

@@ -151,6 +151,20 @@ class AdaptationTable:
         with self._database.decoding("rounds"):
             return [_round(row) for row in rows]
 
+    def latest_round(self) -> RoundRecord | None:
+        """The last round that was committed, of any adaptation."""
+        query = (
+            select(ROUNDS)
+            .join(ADAPTATIONS, ADAPTATIONS.c.id == ROUNDS.c.adaptation)
+            .where(ROUNDS.c.round <= ADAPTATIONS.c.rounds_done)
+            .order_by(ROUNDS.c.ended_s.desc(), ROUNDS.c.round.desc(), ROUNDS.c.attempt.desc())
+            .limit(1)
+        )
+        with self._database.read() as connection:
+            row = connection.execute(query).first()
+        with self._database.decoding("rounds"):
+            return None if row is None else _round(row)
+
     def _round(self, record: RoundRecord, values: Mapping[str, Any]) -> None:
         body = {
             "replied": record.replied,

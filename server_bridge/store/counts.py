@@ -9,6 +9,7 @@ from server_bridge.store.database import Database, upsert
 from server_bridge.store.tables import COUNTS
 
 BUCKETS_KEPT_PER_GATEWAY = 20_000
+LATEST_BUCKETS = 3  # what is told of weights is how they did at the end of their time, or do now
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,21 @@ class StoredCounts:
     labelled: int
     right: int
     loss_sum: float
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracies:
+    """Shares of holdout samples that a gateway got right, in the last spans of each of its weights.
+
+    Attributes:
+        before: under the weights before; ``None`` if nothing was counted under others.
+        now: under these weights.
+        labelled: how many samples ``now`` is of.
+    """
+
+    before: float | None
+    now: float
+    labelled: int
 
 
 class CountTable:
@@ -57,6 +73,32 @@ class CountTable:
                 known = connection.execute(select(COUNTS.c.epoch, COUNTS.c.sequence).where(*keys)).first()
                 if known is None or known.epoch != event.epoch or known.sequence < event.sequence:
                     upsert(connection, COUNTS, row)
+
+    def accuracies(self) -> dict[tuple[str, str], Accuracies]:
+        """By gateway and weights."""
+        key = (COUNTS.c.gateway, COUNTS.c.weights)
+        last = select(*key, func.max(COUNTS.c.bucket).label("last")).group_by(*key).subquery()
+        query = (
+            select(
+                *key,
+                func.max(COUNTS.c.weights_version).label("version"),
+                func.max(COUNTS.c.bucket).label("last"),
+                func.sum(COUNTS.c.labelled).label("labelled"),
+                func.sum(COUNTS.c.right).label("right"),
+            )
+            .join(last, (last.c.gateway == COUNTS.c.gateway) & (last.c.weights == COUNTS.c.weights))
+            .where(COUNTS.c.bucket > last.c.last - LATEST_BUCKETS, COUNTS.c.labelled > 0)
+            .group_by(*key)
+        )
+        with self._database.read() as connection:
+            rows = sorted(connection.execute(query).all(), key=lambda row: (row.gateway, row.last, row.version))
+        found: dict[tuple[str, str], Accuracies] = {}
+        before: dict[str, float] = {}
+        for row in rows:
+            share = int(row._mapping["right"]) / int(row.labelled)
+            found[row.gateway, row.weights] = Accuracies(before.get(row.gateway), share, int(row.labelled))
+            before[row.gateway] = share
+        return found
 
     def trim(self, keep: int = BUCKETS_KEPT_PER_GATEWAY) -> int:
         """Forget the oldest buckets of gateways that have more than ``keep``; returns how many."""

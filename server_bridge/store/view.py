@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from server_bridge.store.counts import Accuracies
 from server_bridge.store.flags import StoredFlag
+from server_bridge.store.participation import Participation, participation
 from server_bridge.store.store import Store
 
 
@@ -16,6 +18,9 @@ class GatewayView:
         dropped: messages of it that were dropped.
         drops: the same by reason.
         ignored: why the bridge does not listen to it, if it does not.
+        presence_s: when its presence last changed, wall clock seconds.
+        last_round: its part in the last round that was committed, if it was asked.
+        accuracy: on holdout samples, of the weights before those it runs and of these, if counts tell.
     """
 
     id: str
@@ -33,6 +38,9 @@ class GatewayView:
     dropped: int
     drops: dict[str, int]
     ignored: str | None
+    presence_s: float | None = None
+    last_round: Participation | None = None
+    accuracy: Accuracies | None = None
 
 
 def fleet_view(store: Store, timestamp_version: int | None) -> list[GatewayView]:
@@ -47,6 +55,7 @@ def fleet_view(store: Store, timestamp_version: int | None) -> list[GatewayView]
     drops: dict[str, dict[str, int]] = {}
     for (gateway, reason), count in store.drops.all().items():
         drops.setdefault(gateway, {})[reason] = count
+    accuracies, latest = store.counts.accuracies(), store.adaptations.latest_round()
     views = []
     for row in store.gateways.registered():
         presence, known, flag = presences.get(row.id), states.get(row.id), flags.get(row.id)
@@ -69,6 +78,9 @@ def fleet_view(store: Store, timestamp_version: int | None) -> list[GatewayView]
                 dropped=sum(drops.get(row.id, {}).values()),
                 drops=drops.get(row.id, {}),
                 ignored=row.ignored_why,
+                presence_s=None if presence is None else presence.changed_s,
+                last_round=None if latest is None else participation(latest, row.id),
+                accuracy=None if state is None else accuracies.get((row.id, state.weights)),
             )
         )
     return views

@@ -9,7 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from edge_agent.errors import ConfigError
+from server_bridge.cli.cohort_chart import Column, cohort_chart
 from server_bridge.cli.commands import app
+from server_bridge.store.view import fleet_view
+from tests.flower.memory_fleet import with_update
 from tests.rounds.bench import Bench
 from tests.rounds.test_controller import bench, flag_four
 
@@ -139,6 +142,43 @@ def test_what_would_not_be_heard_or_would_be_written_over_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=re.escape(problem)):
         CliRunner().invoke(app, typed, catch_exceptions=False)
+
+
+def test_who_was_left_out_of_the_last_round_is_named_wherever_an_operator_looks(side: Bench, tmp_path: Path) -> None:
+    side.fleet.members["g6"].tamper = with_update(lambda delta: {name: 0 * tensor for name, tensor in delta.items()})
+    flag_four(side)
+    side.look()
+    side.store.close()
+    config = str(tmp_path / "bridge.toml")
+    why = "[a1, round 2] left out: zero-update: every weight is as it was sent"
+    assert f"last round: {why}" in _typed("cohorts", "explain", "g6", "-c", config)
+    assert "last round: [a1, round 2] counted" in _typed("cohorts", "explain", "g1", "-c", config)
+    assert json.loads(_typed("cohorts", "explain", "g6", "--json", "-c", config))["last_round"]["counted"] is False
+    assert "round 2 of 2: 5 of 6 gateways counted, 3 cohorts; g6 (zero-update) left out" in _typed("log", "-c", config)
+    view = fleet_view(bench(tmp_path, made=side.fleet).store, None)
+    assert {each.id: each.last_round.words() for each in view if each.last_round is not None}["g6"] == why
+
+
+def test_an_ignored_gateway_is_called_so_in_every_view(settings: str, tmp_path: Path) -> None:
+    _typed("gateway", "ignore", "g6", "--why", "stolen", "-c", settings)
+    _typed("gateway", "ignore", "g3", "--why", "stolen", "-c", settings)
+    line = "g6: ignored: stolen (`server-bridge gateway readmit g6` ends it)"
+    assert _typed("cohorts", "explain", "g6", "-c", settings).splitlines()[0] == line
+    assert "g3 (ignored) g4" in _typed("cohorts", "-c", settings)
+    out = tmp_path / "cohorts.svg"
+    _typed("cohorts", "plot", "-o", str(out), "-c", settings)
+    assert {"g3 (ignored)", "g4"} <= {each.text for each in ElementTree.fromstring(out.read_text()).iter(f"{SVG}text")}
+
+
+def test_a_cohort_without_members_is_called_emptied() -> None:
+    columns = [Column("a1", number, {"g1": cohort}, {"g1"}, "done") for number, cohort in ((1, "c1"), (2, "root"))]
+    drawn = ElementTree.fromstring(cohort_chart(columns, []))
+    assert {"1 now", "emptied"} <= {each.text for each in drawn.iter(f"{SVG}text")}
+
+
+def test_a_gateway_by_itself_is_not_likened_to_itself(settings: str) -> None:
+    assert "similarity 1" not in _typed("cohorts", "explain", "g5", "-c", settings)
+    assert "similarity" not in _typed("cohorts", "--history", "-c", settings).splitlines()[-1]
 
 
 def test_before_any_round_it_says_so(side: Bench, tmp_path: Path) -> None:

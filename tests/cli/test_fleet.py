@@ -1,13 +1,16 @@
 """``server-bridge gateway ignore`` and ``readmit``, as typed, and what ``fleet`` and ``log`` then show."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from edge_agent.errors import ConfigError
+from edge_agent.wire.messages import ClockTrust, CountsBucket, CountsEvent, Event, Presence, State, TrustedVersions
 from server_bridge.cli.fleet import app
+from server_bridge.folder_lock import lock_folder
 from server_bridge.releases.provision import init_fleet
 from server_bridge.store.store import Store, store_url
 from tests.training.tiny_bundle import tiny_bundle
@@ -48,6 +51,58 @@ def test_drops_are_shown_by_gateway_and_reason(settings: str) -> None:
     assert (first["dropped"], first["drops"]) == (9, {"quota": 7, "topic": 2})
     assert (second["dropped"], second["drops"]) == (0, {})
     assert "gw1: dropped quota 7, topic 2" in _typed("fleet", "-c", settings)
+
+
+def test_beside_a_stopped_bridge_the_table_says_so_and_as_of_when(settings: str) -> None:
+    data_dir = Path(settings).parent
+    store = Store(store_url(data_dir), data_dir / "blobs")
+    store.gateways.set_presence(Presence(gateway="gw1", boot_id="b", connection=1, online=True), 1_700_000_000.0)
+    store.close()
+    shown = _typed("fleet", "-c", settings)
+    assert "the bridge is not running: presences are as it knew them last (2023-11-1" in shown
+    assert not json.loads(_typed("fleet", "--json", "-c", settings))[0]["bridge_running"]
+    lock = lock_folder(data_dir)
+    try:
+        assert "not running" not in _typed("fleet", "-c", settings)
+        assert json.loads(_typed("fleet", "--json", "-c", settings))[0]["bridge_running"]
+    finally:
+        os.close(lock)
+    assert "not running" in _typed("fleet", "-c", settings)
+
+
+def test_accuracy_before_and_now_is_that_of_the_last_spans_of_each_weights(settings: str) -> None:
+    data_dir = Path(settings).parent
+    store = Store(store_url(data_dir), data_dir / "blobs")
+    store.gateways.set_state(
+        State(
+            gateway="gw1",
+            boot_id="b",
+            agent_version="1",
+            bundle="b" * 64,
+            weights="2" * 64,
+            weights_version=2,
+            cohort="root",
+            ota_state="committed",
+            trusted=TrustedVersions(root=1, timestamp=1, snapshot=1, targets=1, release=1),
+            clock=ClockTrust(trusted=True, floor_s=0.0),
+            trainable_samples=0,
+            training=False,
+        ),
+        1.0,
+    )
+    for sequence, (weights, version, bucket, right) in enumerate(
+        [("1" * 64, 1, 0, 10), ("1" * 64, 1, 7, 4), ("2" * 64, 2, 8, 9), ("2" * 64, 2, 9, 9)]
+    ):
+        buckets = [CountsBucket(bucket=bucket, labelled=10, right=right, loss_sum=1.0)]
+        counts = CountsEvent(
+            bundle="b" * 64, weights=weights, weights_version=version, cohort="root", bucket_s=60.0, buckets=buckets
+        )
+        store.counts.replace(Event(gateway="gw1", epoch="e", sequence=sequence, low=0, time_s=0.0, body=counts), counts)
+    store.close()
+    (first, second) = json.loads(_typed("fleet", "--json", "-c", settings))
+    assert first["accuracy"] == {"before": 0.4, "now": 0.9, "labelled": 20}
+    assert second["accuracy"] is None
+    assert "40% -> 90%" in _typed("fleet", "-c", settings)
 
 
 def test_an_id_that_is_not_registered_is_an_operators_error(settings: str) -> None:
