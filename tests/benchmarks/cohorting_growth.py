@@ -28,11 +28,18 @@ def growth(results: Results, forms: Sequence[Form], *, quick: bool) -> None:
     }
     for axis, grown in sizes.items():
         chosen = dict(list(grown.items())[:2]) if quick else grown
-        curves: dict[str, Points] = {form: [(n, _best_s(form, size)) for n, size in chosen.items()] for form in forms}
+        curves: dict[str, Points] = {
+            f"ours, {form}": [(n, _best_s(form, size)) for n, size in chosen.items()] for form in forms
+        }
         curves[PEER] = [(n, _peer_s(size)) for n, size in chosen.items() if size[0] * size[1] <= PEER_VALUES]
         fitted = {name: exponent(points) for name, points in curves.items()}
-        print(f"  growth with {axis}: " + ", ".join(f"{name} ^{e:.2f}" for name, e in fitted.items()), flush=True)
-        results.keep("growth", axis, {"note": NOTES[axis], "points": curves, "exponents": fitted})
+        ends = {name: exponent(points[-2:]) for name, points in curves.items()}
+        print(
+            f"  growth with {axis}: " + ", ".join(f"{n} ^{fitted[n]:.2f} (end ^{ends[n]:.2f})" for n in fitted),
+            flush=True,
+        )
+        found = {"note": NOTES[axis], "points": curves, "exponents": fitted, "exponents_at_the_end": ends}
+        results.keep("growth", axis, found)
         results.picture(f"cohorting-{axis}.svg", growth_chart(f"Cohorting, CPU time by {axis}", NOTES[axis], curves))
 
 

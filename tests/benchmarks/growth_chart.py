@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 Points = Sequence[tuple[float, float]]
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 400, 70, 20, 30, 50
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 400, 70, 40, 30, 50
 COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#7f7f7f")
 
 
@@ -43,7 +43,7 @@ def growth_chart(title: str, axis: str, series: Mapping[str, Points]) -> str:
         path = " ".join(f"{x(size):.1f},{y(time_s):.1f}" for size, time_s in points)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
         parts += [f'<circle cx="{x(s):.1f}" cy="{y(t):.1f}" r="3" fill="{colour}"/>' for s, t in points]
-        label = f"{name}: size^{exponent(points):.2f}"
+        label = f"{name}: size^{exponent(points):.2f}, at the end ^{exponent(points[-2:]):.2f}"
         parts.append(_text(LEFT + 10, TOP + 16 + 16 * number, label, "start", colour))
     body = "\n".join(parts)
     return (
