@@ -30,7 +30,7 @@ def enrol(settings_file: Path, gateway_ids: Sequence[str], out: Path) -> list[Pa
             raise ConfigError(f"gateway id {gateway!r} is not of the form [A-Za-z0-9_-]{{1,64}}")
     settings = load_settings(settings_file)
     data_dir = settings.bridge.data_dir
-    store = open_beside(settings.bridge.store, data_dir)
+    store = open_beside(settings.bridge.store, data_dir, founding=True)
     try:
         folders = provision_gateway(data_dir, gateway_ids, out)
         with store.transaction():

@@ -42,9 +42,8 @@ from server_bridge.rounds.controller import Controller, FlagWatch
 from server_bridge.rounds.trigger import TriggerParams
 from server_bridge.store.blob_sweep import BlobSweep
 from server_bridge.store.bundles import BundleFolder
-from server_bridge.store.keeper import StoreKeeper
+from server_bridge.store.keeper import LEDGER_FILE, StoreKeeper
 
-LEDGER_FILE = "retained.json"
 LOOK_S = 0.2
 CONTROLLER_PATIENCE = 10.0  # aggregating a large fleet is one turn
 ALARM_PAUSE_S = 600.0

@@ -57,7 +57,7 @@ class StateReading:
     def _counters(self) -> dict[str, int | float | str]:
         pipeline = self.model.pipeline
         return {
-            "connected": str(self.link.session.connected),
+            "connected": self.link.session.connected,
             "broker_refusal": self.link.refusal,
             "refused_samples": pipeline.refused_samples,
             "unrecorded_samples": pipeline.unrecorded_samples,

@@ -10,11 +10,13 @@ from edge_agent.errors import StorageError
 from server_bridge.errors import StoreDamaged, StoreRemoved
 from server_bridge.store.copier import StoreCopier
 from server_bridge.store.numbers import NUMBERS_FILE, HighestNumbers
-from server_bridge.store.recovery import copies_of, database_file, recover, require_present, suspect
+from server_bridge.store.recovery import copies_of, database_file, recover, refuse_lost, require_present, suspect
 from server_bridge.store.setback import advance, leap, raise_above, settle
 from server_bridge.store.store import Store, store_url
 
 BLOBS_FOLDER = "blobs"
+LEDGER_FILE = "retained.json"
+"""What the publisher has put on the broker: it is there once a bridge has run."""
 AHEAD_AT_MOST = 10_000
 """A number further ahead is not believed: a gateway could burn our counters."""
 
@@ -38,12 +40,14 @@ class StoreKeeper:
         url = url or store_url(data_dir)
         self._file = database_file(url)
         self._copies = None if self._file is None else copies_of(self._file)
+        if self._file is not None and self._copies is not None:
+            refuse_lost(self._file, self._copies, _traces(data_dir))
         restored = None if self._file is None or self._copies is None else recover(self._file, self._copies)
         self._numbers = HighestNumbers(data_dir / NUMBERS_FILE)
         self._leapt = False
         try:
             self.store = Store(url, data_dir / BLOBS_FOLDER, self._numbers)
-            settle(self.store, self._numbers, seen, restored, time.time())
+            settle(self.store, self._numbers, seen, restored, time.time(), ran_before=(data_dir / LEDGER_FILE).exists())
         except StoreDamaged as error:
             self._suspect(error)
             raise
@@ -122,15 +126,26 @@ class StoreKeeper:
                 _log.warning("suspicion-not-left", problem=refused.problem)
 
 
-def open_beside(url: str | None, data_dir: Path) -> Store:
+def _traces(data_dir: Path) -> list[Path]:
+    return [data_dir / NUMBERS_FILE, data_dir / LEDGER_FILE]
+
+
+def open_beside(url: str | None, data_dir: Path, *, founding: bool = False) -> Store:
     """The store for a command that runs beside the bridge, or without it.
+
+    Args:
+        url: of the store; ``None`` for the default one in ``data_dir``.
+        data_dir: the bridge's folder.
+        founding: registers gateways: an operator's way to begin again where a store is gone with all its copies.
 
     Raises:
         ConfigError: no such kind of database.
-        StorageError: it cannot be opened, or is gone while a copy of it is there.
+        StorageError: it cannot be opened, or is gone.
     """
     url = url or store_url(data_dir)
     file = database_file(url)
     if file is not None:
         require_present(file, copies_of(file))
+        if not founding:
+            refuse_lost(file, copies_of(file), _traces(data_dir))
     return Store(url, data_dir / BLOBS_FOLDER)

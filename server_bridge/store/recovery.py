@@ -3,10 +3,11 @@
 sound ──> used; its log damaged ──> the log is set aside
 damaged ──> set aside ──┐
 gone or empty ──────────┴─> a copy is sound ──> restored
-                                  └─> none is ──> refused; no copy was ever made: a new store
+                                  └─> none is ──> refused; no bridge has run here yet: a new store
 """
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -119,6 +120,26 @@ def require_present(store: Path, copies: StoreCopies) -> None:
         check_file(store, holds_tables)
     except StoreDamaged as error:
         raise StorageError(error.problem, remedy) from error
+
+
+def refuse_lost(store: Path, copies: StoreCopies, traces: Iterable[Path]) -> None:
+    """No empty store takes the place of one that is gone with all its copies: the fleet would be forgotten.
+
+    Args:
+        store: the file.
+        copies: its copies.
+        traces: files that only a bridge that has run leaves.
+
+    Raises:
+        StorageError: there was a store, and nothing is left to restore it from.
+    """
+    left = [trace for trace in traces if trace.exists()]
+    if left and not store.exists() and not copies.all():
+        raise StorageError(
+            f"{store} is gone and no copy of it is in {copies.folder}, but {left[0].name} shows that a bridge has run",
+            "put a backup of your own in its place; or begin with an empty store: register the gateways again with"
+            " `server-bridge gateway provision`",
+        )
 
 
 def _lose_damaged_log(store: Path) -> LogLost | None:

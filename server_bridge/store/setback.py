@@ -21,7 +21,13 @@ _log = structlog.get_logger(__name__)
 
 
 def settle(
-    store: Store, numbers: HighestNumbers, seen: Mapping[str, int], restored: Restored | LogLost | None, now_s: float
+    store: Store,
+    numbers: HighestNumbers,
+    seen: Mapping[str, int],
+    restored: Restored | LogLost | None,
+    now_s: float,
+    *,
+    ran_before: bool = False,
 ) -> bool:
     """Call it at the start, before anything is decided; whether the store went back.
 
@@ -33,11 +39,13 @@ def settle(
         seen: the highest number by counter that releases show.
         restored: what :func:`~server_bridge.store.recovery.recover` did.
         now_s: seconds since 1970, for records.
+        ran_before: whether a bridge has run in this folder: a store that no bridge has used is then not the first.
 
     Raises:
         StorageError: the disk or the database refuses; the next start does it again.
     """
-    behind = store.counters.value(GENERATION) < numbers.value(GENERATION)
+    generation = store.counters.value(GENERATION)
+    behind = generation < numbers.value(GENERATION) or (ran_before and generation == 0)
     went_back = behind or restored is not None
     leap = LEAP if went_back and numbers.is_lost else 0
     with store.transaction():

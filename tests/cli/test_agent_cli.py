@@ -167,7 +167,7 @@ def test_without_a_broker_it_serves_says_so_and_stops_in_time(settings: Path) ->
         ended = run("status", "-c", str(settings), "--json")
         shown = json.loads(ended.out)
         assert (ended.status, shown["running"], shown["gateway"]) == (Exit.OK, True, GATEWAY)
-        assert (shown["connected"], shown["weights_version"], shown["cohort"]) == ("False", 1, "root")
+        assert (shown["connected"], shown["weights_version"], shown["cohort"]) == (False, 1, "root")
         status, took_s = agent.stop()
     assert status == Exit.OK
     assert took_s < STOP_S

@@ -170,7 +170,7 @@ def wait_for(status: Path, machines: Children) -> dict[str, object]:
     """Until the gateway is connected and its monitor has flagged the plant's drift."""
     until_s = time.monotonic() + WAIT_S
     found: dict[str, object] = {}
-    while found.get("connected") != "True" or not found.get("flags"):
+    while found.get("connected") is not True or not found.get("flags"):
         machines.check()
         assert time.monotonic() < until_s, found
         time.sleep(0.2)

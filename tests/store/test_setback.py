@@ -3,13 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from edge_agent.errors import StorageError
 from edge_agent.wire.messages import ErrorEvent, Event
 from server_bridge.store.adaptations import FAILED
 from server_bridge.store.copies import Copy
 from server_bridge.store.decisions import Decision
 from server_bridge.store.events import Taken
 from server_bridge.store.flags import CONSUMED, OPEN
-from server_bridge.store.keeper import AHEAD_AT_MOST, StoreKeeper
+from server_bridge.store.keeper import AHEAD_AT_MOST, LEDGER_FILE, StoreKeeper, open_beside
 from server_bridge.store.numbers import NUMBERS_FILE, HighestNumbers
 from server_bridge.store.recovery import Restored
 from server_bridge.store.setback import LEAP, WENT_BACK, advance, raise_above, settle
@@ -129,6 +130,28 @@ def test_a_folder_that_was_put_back_whole_goes_on_far_above_once_in_a_start(tmp_
         keeper.folder_is_old("a gateway trusts a newer release")
     assert [keeper.store.counters.next(name) for name in ("adaptation", "cohort")] == [LEAP + 1, LEAP + 4]
     assert [one.reason for one in keeper.store.decisions.recent()] == ["numbers-raised"]
+    keeper.store.close()
+
+
+@pytest.mark.parametrize("trace", [NUMBERS_FILE, LEDGER_FILE])
+def test_a_store_that_is_gone_with_every_copy_is_not_replaced_by_an_empty_fleet(tmp_path: Path, trace: str) -> None:
+    StoreKeeper(None, tmp_path, {}).store.close()
+    (tmp_path / LEDGER_FILE).write_text("{}")
+    for file in tmp_path.iterdir():
+        if file.is_file() and file.name != trace:
+            file.unlink()
+    for open_it in (lambda: StoreKeeper(None, tmp_path, {}), lambda: open_beside(None, tmp_path)):
+        with pytest.raises(StorageError, match=rf"store.db is gone.*{trace}.*gateway provision"):
+            open_it()
+    assert not (tmp_path / "store.db").exists()
+
+
+def test_a_fleet_that_begins_again_gives_no_number_twice_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / LEDGER_FILE).write_text("{}")
+    open_beside(None, tmp_path, founding=True).close()
+    keeper = StoreKeeper(None, tmp_path, {})
+    assert keeper.store.counters.next("adaptation") > LEAP
+    assert [one.kind for one in keeper.store.decisions.recent()] == ["store"]
     keeper.store.close()
 
 
