@@ -104,6 +104,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, four rounds, three attacks, two modes")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default {SEEDS})")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--modes", nargs="+", choices=MODES, help="default: all")
     parser.add_argument("--keep", type=Path, help="a file that every arm is kept in; what it has is not run again")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     chosen = parser.parse_args(arguments)
@@ -111,21 +112,30 @@ def main(arguments: list[str]) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     began_s = time.monotonic()
     seeds = range(chosen.first_seed, chosen.first_seed + (1 if chosen.quick else chosen.seeds))
-    rows = run(seeds, quick=chosen.quick, keep=chosen.keep)
+    modes = chosen.modes or (QUICK_MODES if chosen.quick else tuple(MODES))
+    rows = run(seeds, modes, quick=chosen.quick, keep=chosen.keep)
     for row in rows:
         losses = " ".join(f"{family} {points:+5.1f}" for family, points in row.points_lost.items())
         told = f"refused {row.refused}, shortened {row.shortened}, honest {row.honest}"
         print(f"  {row.mode:31s} {row.attack:18s} lost, points: {losses}   {told}")
     print(f"  {time.monotonic() - began_s:.0f} s")
     if chosen.save:
-        content = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "rows": [asdict(row) for row in rows]}
-        (RESULTS / "hostile.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        _save(rows, modes)
 
 
-def run(seeds: Sequence[int], *, quick: bool, keep: Path | None = None) -> list[Row]:
+def _save(rows: list[Row], modes: Sequence[str]) -> None:
+    """Rows of modes that were not run stay."""
+    file = RESULTS / "hostile.json"
+    known = json.loads(file.read_text(encoding="utf-8"))["rows"] if file.exists() else []
+    told = [row for row in known if row.get("mode") in set(MODES) - set(modes)] + [asdict(row) for row in rows]
+    told.sort(key=lambda row: list(MODES).index(row["mode"]))
+    content = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "rows": told}
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def run(seeds: Sequence[int], modes: Sequence[str], *, quick: bool, keep: Path | None = None) -> list[Row]:
     """Every mode under every attack, as points of accuracy lost beside the same mode without hostile gateways."""
-    rounds = QUICK_ROUNDS if quick else ROUNDS
-    modes, attacks = (QUICK_MODES, QUICK_ATTACKS) if quick else (tuple(MODES), (*ATTACKS, SILENT_DRIFT))
+    rounds, attacks = (QUICK_ROUNDS, QUICK_ATTACKS) if quick else (ROUNDS, (*ATTACKS, SILENT_DRIFT))
     kept = _kept(keep)
     arms: dict[tuple[str, str], list[Arm]] = {}
     for seed in seeds:
@@ -141,7 +151,12 @@ def run(seeds: Sequence[int], *, quick: bool, keep: Path | None = None) -> list[
                     shown = {family: round(accuracy, 3) for family, accuracy in arm.accuracy.items()}
                     print(f"  seed {key}: accuracy {shown}, {arm.cohorts} cohorts", flush=True)
     return [
-        _row(mode, attack, found, arms["mean", SILENT_DRIFT] if attack == SILENT_DRIFT else arms[mode, "none"])
+        _row(
+            mode,
+            attack,
+            found,
+            arms.get(("mean", SILENT_DRIFT), found) if attack == SILENT_DRIFT else arms[mode, "none"],
+        )
         for (mode, attack), found in arms.items()
     ]
 

@@ -28,7 +28,7 @@ def test_what_is_refused_costs_the_honest_nothing_and_what_is_long_or_turned_lit
 @pytest.mark.long
 def test_a_run_that_was_stopped_goes_on(tmp_path: Path) -> None:
     keep = tmp_path / "arms.jsonl"
-    first = run([0], quick=True, keep=keep)
+    first = run([0], QUICK_MODES, quick=True, keep=keep)
     assert len(keep.read_text().splitlines()) == 1 + len(QUICK_ATTACKS) + 2
-    assert run([0], quick=True, keep=keep) == first
+    assert run([0], QUICK_MODES, quick=True, keep=keep) == first
     assert {row.mode for row in first} == set(QUICK_MODES)
