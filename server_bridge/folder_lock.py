@@ -2,12 +2,14 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
 
 from edge_agent.errors import ConfigError, StorageError
 from edge_agent.link.durable import make_directory, storage_errors
 
 LOCK_FILE = "bridge.lock"
+LOOKS, LOOK_S = 5, 0.05
 
 
 def lock_folder(directory: Path) -> int:
@@ -20,12 +22,14 @@ def lock_folder(directory: Path) -> int:
     make_directory(directory)
     with storage_errors("open", directory / LOCK_FILE):
         descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise ConfigError(f"another bridge runs in {directory}", "stop it first; a fleet has one bridge") from None
-    return descriptor
+    for _ in range(LOOKS):  # a command that asks whether a bridge runs holds it for a moment
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return descriptor
+        except BlockingIOError:
+            time.sleep(LOOK_S)
+    os.close(descriptor)
+    raise ConfigError(f"another bridge runs in {directory}", "stop it first; a fleet has one bridge")
 
 
 def is_locked(directory: Path) -> bool:

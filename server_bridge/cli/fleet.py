@@ -11,24 +11,22 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
 
 from edge_agent.errors import ConfigError
 from edge_agent.link.interrupt import quiet_while_loading
 from edge_agent.link.log_lines import configure_logs
 from server_bridge.cli.cohort_words import ignored_words
+from server_bridge.cli.fleet_table import cohort_accuracy, fleet_table, reasons, stopped_words
 from server_bridge.config import BridgeSettings, load_settings
 from server_bridge.folder_lock import is_locked
 from server_bridge.host_name import is_host_name
-from server_bridge.store.counts import Accuracies
 from server_bridge.store.decisions import Decision
 from server_bridge.store.keeper import open_beside
 from server_bridge.store.store import Store
-from server_bridge.store.view import GatewayView, fleet_view
+from server_bridge.store.view import fleet_view
 
 LOG_LINES = 50
 LOG_LINES_MAX = 1_000_000
-DIGEST_SIGNS = 8
 TABLE_COLUMNS = 120
 
 app = typer.Typer()
@@ -138,11 +136,11 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
         # A narrow terminal wraps lines; cutting cells to fit would hide ids.
         console.width = max(console.width, TABLE_COLUMNS)
         if not running:
-            typer.echo(_stopped_words(views))
-        console.print(_fleet_table(views, time.time()))
+            typer.echo(stopped_words(views))
+        console.print(fleet_table(views, time.time()))
         for view in views:
             if view.drops:
-                typer.echo(f"{view.id}: dropped {_reasons(view.drops)}")
+                typer.echo(f"{view.id}: dropped {reasons(view.drops)}")
             if view.ignored:
                 typer.echo(ignored_words(view.id, view.ignored))
             if view.last_round is not None and view.last_round.why:
@@ -160,12 +158,16 @@ def log(
     """Show what the bridge decided, and why."""
     store = open_store(load_settings(config))
     decisions = store.decisions.recent(limit=lines)
+    views = fleet_view(store, None)
     store.close()
     if as_json:
         typer.echo(json.dumps([asdict(decision) for decision in decisions], indent=2))
         return
     for decision in decisions:
         typer.echo(_log_line(decision))
+    if any(decision.reason == "released" for decision in decisions):
+        for line in cohort_accuracy(views):
+            typer.echo(line)
 
 
 def open_store(settings: BridgeSettings) -> Store:
@@ -201,61 +203,6 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _fleet_table(views: list[GatewayView], now_s: float) -> Table:
-    table = Table(
-        Column("gateway", no_wrap=True),
-        "online",
-        "bundle",
-        "cohort",
-        "weights",
-        "update",
-        "last flag",
-        "samples",
-        "lag",
-        "holdout",
-        "dropped",
-    )
-    for view in views:
-        table.add_row(
-            view.id,
-            "ignored" if view.ignored else "yes" if view.online else "no",
-            "-" if view.bundle is None else view.bundle[:DIGEST_SIGNS],
-            view.cohort or "-",
-            "-" if view.weights_version is None else f"v{view.weights_version}",
-            view.ota_state or "-",
-            "-" if view.flag_s is None else f"{view.flag}, {_age(now_s - view.flag_s)} ago",
-            "-" if view.trainable_samples is None else str(view.trainable_samples),
-            "-" if view.lag is None else str(view.lag),
-            _accuracy(view.accuracy),
-            str(view.dropped),
-        )
-    return table
-
-
-def _accuracy(known: Accuracies | None) -> str:
-    if known is None:
-        return "-"
-    before = "" if known.before is None else f"{known.before:.0%} -> "
-    return f"{before}{known.now:.0%}"
-
-
-def _stopped_words(views: list[GatewayView]) -> str:
-    heard = [view.presence_s for view in views if view.presence_s is not None]
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(heard))) if heard else "never"
-    return f"the bridge is not running: presences are as it knew them last ({when}); start it with `server-bridge run`"
-
-
-def _reasons(drops: dict[str, int]) -> str:
-    return ", ".join(f"{reason} {count}" for reason, count in sorted(drops.items()))
-
-
-def _age(seconds: float) -> str:
-    for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
-        if seconds >= size_s:
-            return f"{seconds / size_s:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 def _log_line(decision: Decision) -> str:

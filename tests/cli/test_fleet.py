@@ -103,6 +103,12 @@ def test_accuracy_before_and_now_is_that_of_the_last_spans_of_each_weights(setti
     assert first["accuracy"] == {"before": 0.4, "now": 0.9, "labelled": 20}
     assert second["accuracy"] is None
     assert "40% -> 90%" in _typed("fleet", "-c", settings)
+    told = "holdout accuracy of root, before and now: 40% -> 90% (1 gateways)"
+    assert told not in _typed("log", "-c", settings)
+    store = Store(store_url(data_dir), data_dir / "blobs")
+    store.decisions.record("adaptation-done", "released", "release 2: 1 cohorts changed", 1.0, adaptation="a1")
+    store.close()
+    assert _typed("log", "-c", settings).splitlines()[-1] == told
 
 
 def test_an_id_that_is_not_registered_is_an_operators_error(settings: str) -> None:

@@ -1,0 +1,81 @@
+"""The fleet as a table, and what stands below it."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.table import Column, Table
+
+from server_bridge.store.counts import Accuracies
+from server_bridge.store.view import GatewayView
+
+DIGEST_SIGNS = 8
+
+
+def fleet_table(views: Sequence[GatewayView], now_s: float) -> Table:
+    """A row a gateway."""
+    table = Table(
+        Column("gateway", no_wrap=True),
+        "online",
+        "bundle",
+        "cohort",
+        "weights",
+        "update",
+        "last flag",
+        "samples",
+        "lag",
+        "holdout",
+        "dropped",
+    )
+    for view in views:
+        table.add_row(
+            view.id,
+            "ignored" if view.ignored else "yes" if view.online else "no",
+            "-" if view.bundle is None else view.bundle[:DIGEST_SIGNS],
+            view.cohort or "-",
+            "-" if view.weights_version is None else f"v{view.weights_version}",
+            view.ota_state or "-",
+            "-" if view.flag_s is None else f"{view.flag}, {_age(now_s - view.flag_s)} ago",
+            "-" if view.trainable_samples is None else str(view.trainable_samples),
+            "-" if view.lag is None else str(view.lag),
+            _accuracy(view.accuracy),
+            str(view.dropped),
+        )
+    return table
+
+
+def _accuracy(known: Accuracies | None) -> str:
+    if known is None:
+        return "-"
+    before = "" if known.before is None else f"{known.before:.0%} -> "
+    return f"{before}{known.now:.0%}"
+
+
+def stopped_words(views: Sequence[GatewayView]) -> str:
+    """That presences are old, and how old."""
+    heard = [view.presence_s for view in views if view.presence_s is not None]
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(max(heard))) if heard else "never"
+    return f"the bridge is not running: presences are as it knew them last ({when}); start it with `server-bridge run`"
+
+
+def reasons(drops: Mapping[str, int]) -> str:
+    """Counts by reason."""
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(drops.items()))
+
+
+def _age(seconds: float) -> str:
+    for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def cohort_accuracy(views: Sequence[GatewayView]) -> Iterator[str]:
+    """A line a cohort: how its gateways do on their holdout samples, under the weights before and now."""
+    cohorts: dict[str, list[Accuracies]] = {}
+    for view in views:
+        if view.cohort is not None and view.accuracy is not None and view.accuracy.before is not None:
+            cohorts.setdefault(view.cohort, []).append(view.accuracy)
+    for cohort, known in sorted(cohorts.items()):
+        before = sum(each.before or 0.0 for each in known) / len(known)
+        now = sum(each.now for each in known) / len(known)
+        yield f"holdout accuracy of {cohort}, before and now: {before:.0%} -> {now:.0%} ({len(known)} gateways)"
