@@ -1,4 +1,4 @@
-"""Who works against the rest of its cohort: evidence over rounds, and a named refusal."""
+"""Who works against the rest of its cohort: evidence over rounds, and a name for it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,20 +32,21 @@ class Bearing:
 
 @dataclass(frozen=True, slots=True)
 class OppositionRule:
-    """When a client is left out for working against its cohort.
+    """When a client is held to work against its cohort.
 
     A round is evidence as far as the others agree: where honest clients have learned what they
     share, each pulls to its own optimum, and against the rest, which tells nothing. Evidence adds
-    up over the rounds of an adaptation, since a hostile client that is left out meets a cohort that
-    it no longer disturbs, and is harder to see from then on.
+    up over the rounds of an adaptation, since a hostile client whose updates do not count meets a
+    cohort that it no longer disturbs, and is harder to see from then on.
 
     Direction alone cannot tell a turned sign from an honest client that drifted and did not flag:
     both work against the others (cosines of -0.08 to -0.18 and of -0.04 to -0.17 in round 1 on the
-    motion-sensor task). So this is an option.
+    motion-sensor task). So nobody is judged by it: who opposes is parted from the cohort, as if it had
+    flagged, and left out only where the adaptation has regrouped it before.
 
     Attributes:
-        hostile_share: at most this share of a cohort is left out, rounded up, and always a minority.
-        floor: left out from this sum of evidence downwards.
+        hostile_share: at most this share of a cohort opposes it, rounded up, and always a minority.
+        floor: opposing from this sum of evidence downwards.
         full: the others' agreement from which on a round counts whole.
         deviations: a cosine within so many of its chance errors is no evidence.
         best, worst: bounds of the sum, so that neither trust nor distrust is without end.
@@ -61,7 +62,7 @@ class OppositionRule:
     def judge(
         self, clients: Sequence[int], bearing: Bearing, evidence: Mapping[int, float]
     ) -> tuple[dict[int, float], dict[int, Refusal]]:
-        """The evidence after a round, and who is left out of it.
+        """The evidence after a round, and who opposes.
 
         Args:
             clients: of one cohort, at least three; fewer have no majority.

@@ -223,7 +223,10 @@ class CLMA(FedAvg):
         refuted = self._known.refuted(u for u in updates if u.client not in drifted)
         reference = self._reference or self._mean_of([u.base for u in updates], updates)
         leaving = drifted | {update.client for group in refuted for update, _ in group}
-        updates = self._withstand(updates, leaving)
+        opposing = self._defence.opposing(updates, leaving)
+        parted = set(opposing) - settled - self.regrouped
+        drifted, leaving = drifted | parted, leaving | parted
+        updates = self._withstand(updates, opposing, parted)
         for client in sorted(leaving):
             self.registry.quarantine(client)
         self._average([update for update in updates if update.client not in leaving])
@@ -339,10 +342,12 @@ class CLMA(FedAvg):
             if mine:
                 self.registry.set_params(cohort, self._model_of(mine))
 
-    def _withstand(self, updates: Sequence[ClientUpdate], leaving: Set[ClientId]) -> list[ClientUpdate]:
-        """The updates without those that are left out beside the others of their cohorts."""
-        self._defence.begin_round(updates)
-        refused = self._defence.refuse(updates, leaving)
+    def _withstand(
+        self, updates: Sequence[ClientUpdate], opposing: Mapping[ClientId, Refusal], parted: Set[ClientId]
+    ) -> list[ClientUpdate]:
+        """The updates without those of clients that work against their cohort and were regrouped before."""
+        self._defence.note({client: opposing[client] for client in parted})
+        refused = {client: why for client, why in opposing.items() if client not in parted}
         for client, refusal in refused.items():
             logger.warning("reply_not_averaged", node=client, reason=refusal.reason, detail=refusal.detail)
         self._refused |= refused

@@ -1,4 +1,4 @@
-"""What is done about updates that pass the screening and still do harm: shortened, or left out, and named."""
+"""Which updates pass the screening and still do harm: too long ones are shortened, opposing ones are named."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -19,7 +19,7 @@ class Defence:
 
     Args:
         lengths: when an update is shortened; ``None`` for never.
-        opposition: when a client is left out for working against its cohort; ``None`` for never.
+        opposition: when a client is held to work against its cohort; ``None`` for never.
     """
 
     def __init__(self, lengths: LengthRule | None = None, opposition: OppositionRule | None = None) -> None:
@@ -35,28 +35,32 @@ class Defence:
         """Whose update of the latest round counted, but not as it came, and why."""
         return dict(self._noted)
 
-    def begin_round(self, updates: Sequence[ClientUpdate]) -> None:
-        """Take the measure of a round's updates."""
+    def _begin_round(self, updates: Sequence[ClientUpdate]) -> None:
         self._counted, self._noted, self._lengths = {}, {}, {}
         if self._length_rule is not None:
             self._lengths = {update.client: change_length(update.params, update.base) for update in updates}
 
-    def refuse(self, updates: Sequence[ClientUpdate], leaving: Set[ClientId]) -> dict[ClientId, Refusal]:
-        """Who is left out of its cohort's mean, of those that stay in it.
+    def note(self, told: Mapping[ClientId, Refusal]) -> None:
+        """Remember for this round's record what was done about clients whose updates count."""
+        self._noted |= told
+
+    def opposing(self, updates: Sequence[ClientUpdate], leaving: Set[ClientId]) -> dict[ClientId, Refusal]:
+        """Who works against its cohort, of those that are about to stay in it; to be asked once a round.
 
         A cohort that is just being formed is formed by direction: there nobody works against the rest.
         """
+        self._begin_round(updates)
         if self._opposition is None:
             return {}
         cohorts: dict[CohortId, list[ClientUpdate]] = {}
         for update in updates:
             if update.client not in leaving:
                 cohorts.setdefault(update.cohort, []).append(update)
-        refused: dict[ClientId, Refusal] = {}
+        found: dict[ClientId, Refusal] = {}
         for cohort, mine in cohorts.items():
             if len(mine) > 2:
-                refused |= self._opposing(self._opposition, cohort, mine)
-        return refused
+                found |= self._opposing(self._opposition, cohort, mine)
+        return found
 
     def counted(self, group: Sequence[ClientUpdate]) -> list[ClientUpdate]:
         """The updates of a cohort as they go into its mean; what is far too long is shortened."""

@@ -44,8 +44,9 @@ class StrategySettings:
         min_nodes: fewer gateways online than this, and no round begins.
         aggregation: how each cohort's mean is formed: ``mean``, ``trimmed-mean``, ``median`` or
             ``krum`` (``clma*``).
-        hostile_share: the share of a cohort that trimmed mean, Krum and ``refuse_opposing`` withstand.
-        refuse_opposing: whether a gateway that works against the others of its cohort is left out (``clma*``).
+        hostile_share: the share of a cohort that trimmed mean, Krum and ``part_opposing`` withstand.
+        part_opposing: whether a gateway that works against the others of its cohort is regrouped as if it had
+            flagged, and left out of the mean where it was regrouped before (``clma*``).
         return_rounds: a small cohort that split off goes back if its change agrees with another's
             in so many rounds in a row; 0 for never (``clma``).
         recognition: whether drifted clients join the cohort that their changes point to (``clma``).
@@ -65,7 +66,7 @@ class StrategySettings:
     min_nodes: int = 1
     aggregation: RuleName = "mean"
     hostile_share: float = HOSTILE_SHARE
-    refuse_opposing: bool = False
+    part_opposing: bool = False
     return_rounds: int = RETURN_ROUNDS
     recognition: bool = True
     candidates: int = 0
@@ -99,8 +100,8 @@ def make_strategy(
         )
     if settings.name in ("fedavg", "fedadam") and settings.candidates:
         raise ConfigError(f"strategy.candidates is not for {settings.name}", "it has no cohorts: use name = clma")
-    if settings.name in ("fedavg", "fedadam") and settings.refuse_opposing:
-        raise ConfigError(f"strategy.refuse_opposing is not for {settings.name}", "use it with name = clma")
+    if settings.name in ("fedavg", "fedadam") and settings.part_opposing:
+        raise ConfigError(f"strategy.part_opposing is not for {settings.name}", "use it with name = clma")
     if settings.name == "fedavg":
         return FedAvg(**nodes)
     if settings.name == "fedadam":
@@ -138,7 +139,7 @@ def make_strategy(
 def _defence(settings: StrategySettings) -> Defence:
     return Defence(
         lengths=None if settings.name == "clma-paper" else LengthRule(),
-        opposition=OppositionRule(settings.hostile_share) if settings.refuse_opposing else None,
+        opposition=OppositionRule(settings.hostile_share) if settings.part_opposing else None,
     )
 
 

@@ -35,13 +35,13 @@ QUICK_ROUNDS = 4
 SEEDS = 4
 MODES: Mapping[str, StrategySettings] = {
     "mean": StrategySettings(),
-    "mean, opposing refused": StrategySettings(refuse_opposing=True),
+    "mean, opposing parted": StrategySettings(part_opposing=True),
     "trimmed-mean": StrategySettings(aggregation="trimmed-mean"),
-    "trimmed-mean, opposing refused": StrategySettings(aggregation="trimmed-mean", refuse_opposing=True),
+    "trimmed-mean, opposing parted": StrategySettings(aggregation="trimmed-mean", part_opposing=True),
     "median": StrategySettings(aggregation="median"),
     "krum": StrategySettings(aggregation="krum"),
 }
-QUICK_MODES = ("mean", "mean, opposing refused")
+QUICK_MODES = ("mean", "mean, opposing parted")
 HOSTILE = (("hostile-1", Family.PERMUTED), ("hostile-2", Family.FLIPPED), ("hostile-3", Family.STATIONARY))
 
 

@@ -71,12 +71,14 @@ def _flipping(client: int) -> dict[int, Any]:
     return clients
 
 
-def test_a_turned_sign_in_a_cohort_of_three_is_left_out_and_its_gateway_stays_a_member() -> None:
+def test_a_turned_sign_in_a_cohort_of_three_is_parted_from_it_as_if_it_had_flagged() -> None:
     strategy = CLMA(defence=Defence(opposition=OppositionRule()), **options())
     rounds = Rounds(strategy, _flipping(2)).run()
-    assert strategy.refused[2].reason == "opposing-update"
+    assert strategy.noted[2].reason == "opposing-update"
+    assert strategy.refused == {}
     close(strategy.registry.params("root"), rounds.mean([1, 3]))
-    assert rounds.groups == {"root": [1, 2, 3]}
+    assert rounds.groups == {"root": [1, 3], "c1": [2]}
+    assert strategy.regrouped == {2}
 
 
 def test_of_two_nobody_is_left_out() -> None:
@@ -87,17 +89,25 @@ def test_of_two_nobody_is_left_out() -> None:
     assert strategy.refused == {}
 
 
-def test_evidence_outlives_a_restart_and_ends_with_the_adaptation() -> None:
-    strategy = CLMA(defence=Defence(opposition=OppositionRule()), **options())
-    rounds = Rounds(strategy, _flipping(2)).run()
-    again = CLMA(defence=Defence(opposition=OppositionRule()), **options())
-    again.import_state(decode_state(encode_state(strategy.export_state())))
-    resumed = Rounds(again, fleet_of(a=[1, 2, 3]))
-    for client in resumed.clients.values():
+def test_who_turns_in_a_cohort_that_it_was_grouped_into_is_left_out_over_a_restart_until_the_adaptation_ends() -> None:
+    def made() -> CLMA:
+        return CLMA(defence=Defence(opposition=OppositionRule()), flagged=flags(r1=[1, 2, 3]), **options())
+
+    strategy, clients = made(), fleet_of(a=[1, 2, 3])
+    for client in clients.values():
         client.noise = 0.1
-    resumed.number = rounds.number
-    resumed.clients[2].change = {name: np.zeros_like(tensor) for name, tensor in direction(1).items()}
+    rounds = Rounds(strategy, clients).run()
+    clients[2].change = {name: -tensor for name, tensor in direction(1).items()}
+    rounds.clients = clients
+    rounds.run()
+    assert rounds.groups == {"root": [], "c1": [1, 2, 3]}
     assert "evidence -0.50" in strategy.refused[2].detail
+    close(strategy.registry.params("c1"), rounds.mean([1, 3]))
+    again = made()
+    again.import_state(decode_state(encode_state(strategy.export_state())))
+    clients[2].change = {name: np.zeros_like(tensor) for name, tensor in direction(1).items()}
+    resumed = Rounds(again, clients)
+    resumed.number = rounds.number
     assert resumed.run().strategy.refused[2].reason == "opposing-update"
     again.end_adaptation()
     assert resumed.run().strategy.refused == {}
@@ -108,12 +118,13 @@ def test_the_engine_names_gateways() -> None:
     members = {f"g{i}": MemoryGateway(towards(shared, 0.1, i)) for i in range(1, 7)}
     members["g2"].tamper = with_update(lambda delta: {name: 20 * tensor for name, tensor in delta.items()})
     members["g3"].tamper = with_update(lambda delta: {name: -tensor for name, tensor in delta.items()})
-    strategy = make_strategy(StrategySettings(refuse_opposing=True))
+    strategy = make_strategy(StrategySettings(part_opposing=True))
     outcome = run_round(strategy, MqttGrid(MemoryFleet(members), grid_settings()), initial_weights(), 1, {}, 1.0)
     assert outcome.noted["g2"].startswith("clipped-update: 19.7 times as long")
-    assert outcome.failed["g3"].startswith("opposing-update: works against the others")
-    assert "g2" in outcome.ok
-    assert "g3" not in outcome.ok
+    assert outcome.noted["g3"].startswith("opposing-update: works against the others")
+    assert outcome.failed == {}
+    assert outcome.assignments == {**{f"g{i}": "root" for i in range(1, 7)}, "g3": "c1"}
+    assert outcome.regrouped == {"g3"}
 
 
 @pytest.mark.parametrize("settings", [StrategySettings(), StrategySettings(name="clma-paper")])
