@@ -182,14 +182,19 @@ class CohortRegistry:
         return cohort
 
     def join(
-        self, members: Iterable[ClientId], cohort: CohortId, facts: Mapping[ClientId, dict[str, Any]] | None = None
+        self,
+        members: Iterable[ClientId],
+        cohort: CohortId,
+        facts: Mapping[ClientId, dict[str, Any]] | None = None,
+        reason: Reason = "recognised",
     ) -> None:
-        """Let clients that drifted into a known concept go to its cohort, whose weights stay as they are.
+        """Let clients whose concept is known go to its cohort, whose weights stay as they are.
 
         Args:
             members: who; quarantined ones leave the quarantine.
             cohort: a living one.
             facts: all that spoke for each member.
+            reason: why; they have drifted if not given.
 
         Raises:
             KeyError: no such cohort.
@@ -199,7 +204,7 @@ class CohortRegistry:
         for client in sorted(members):
             source = self._quarantined.pop(client, None) or self._cohort_of.get(client)
             mine = (facts or {}).get(client)
-            self._enter(client, source, cohort, "recognised", (mine or {}).get("similarity"), mine)
+            self._enter(client, source, cohort, reason, (mine or {}).get("similarity"), mine)
 
     def prune_empty(self, keep: tuple[CohortId, ...] = (ROOT,)) -> list[CohortId]:
         """Remove cohorts without members, but those to keep; returns their names."""

@@ -13,29 +13,24 @@ from edge_agent.errors import DataError
 from server_bridge.aggregation.robust import Aggregation
 from server_bridge.aggregation.screening import Refusal
 from server_bridge.cohorts.candidate_choice import CandidateRule
-from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, Cohorter
-from server_bridge.cohorts.explanation import Explanation
+from server_bridge.cohorts.cohorter import ClientId, Cohorter
 from server_bridge.cohorts.family_cohorter import FamilyCohorter
-from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Model
+from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Model, Reason
 from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.cohorts.selectors import DefaultSelector, ParamSelector
-from server_bridge.cohorts.split_watch import SplitWatch, plain, split_facts
+from server_bridge.flower.addressing import Addressing
 from server_bridge.flower.defence import Defence
 from server_bridge.flower.drifts import DriftBook, Flagged
+from server_bridge.flower.formation import Formation
 from server_bridge.flower.known import KnownConcepts
 from server_bridge.flower.records import (
-    COHORT_KEY,
-    RELIABILITY_KEY,
-    cohort_number,
     common_metrics,
     to_metric_record,
     to_record,
     to_tensors,
 )
-from server_bridge.flower.regrouping import assign, groups_of
 from server_bridge.flower.state import StrategyState
-from server_bridge.flower.trials import Refuted
 from server_bridge.flower.updates import ClientUpdate, read_replies
 
 logger = structlog.get_logger(__name__)
@@ -121,9 +116,13 @@ class CLMA(FedAvg):
         self.merge_cohorts_threshold = merge_cohorts_threshold
         self.aggregation = aggregation or Aggregation()
         self.registry = CohortRegistry(new_cohort_id)
-        self._splits = None if return_rule is None else SplitWatch(return_rule, self.param_selector)
         self._known = KnownConcepts(recognition, candidates, candidate_rule or CandidateRule(), self.param_selector)
-        self._numbered = new_cohort_id is None
+        self._formation = Formation(
+            self.registry, self.param_selector, self._known, return_rule, recognition, self._model_of
+        )
+        self._addressing = Addressing(
+            self.registry, self.arrayrecord_key, self.configrecord_key, numbered=new_cohort_id is None
+        )
         self._defence = defence or Defence()
         self._drifts = DriftBook(flagged, loss_gamma)
         self._reference: Model | None = None
@@ -180,8 +179,7 @@ class CLMA(FedAvg):
         self._known.end_adaptation()
         self._reference = None
         self._sent.clear()
-        if self._splits is not None:
-            self._splits.clear()
+        self._formation.end_adaptation()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -192,11 +190,12 @@ class CLMA(FedAvg):
         clients = [message.metadata.dst_node_id for message in messages]
         self._enter(clients, arrays)
         flagged = self._drifts.announced(server_round) & set(clients)
-        self._known.begin_round()
-        self._known.ask(server_round, sorted(flagged), self.registry, grid, numbered=self._numbered)
-        self._address(messages)
+        self._ask(server_round, flagged, set(clients), grid)
+        self._addressing.address(messages)
         self._sent = {client: self._current(client) for client in clients}
-        self._ask_reliability(messages, flagged - self._known.moved - self._known.stayed)
+        if isinstance(self.cohorter, Cohorter) and self.cohorter.uses_reliability:
+            settled = self._known.moved | self._known.stayed | self.regrouped
+            self._addressing.ask_reliability(messages, flagged - settled)
         return messages
 
     def configure_evaluate(
@@ -205,7 +204,7 @@ class CLMA(FedAvg):
         """A message a sampled client with its cohort's weights."""
         messages = list(super().configure_evaluate(server_round, arrays, config, grid))
         self._enter([message.metadata.dst_node_id for message in messages], arrays)
-        self._address(messages)
+        self._addressing.address(messages)
         return messages
 
     def aggregate_train(
@@ -230,29 +229,32 @@ class CLMA(FedAvg):
         for client in sorted(leaving):
             self.registry.quarantine(client)
         self._average([update for update in updates if update.client not in leaving])
-        created = self._regroup(updates, drifted, reference) + [self._part(group) for group in refuted]
-        self._known.began(created)
+        created = self._formation.regroup(self.cohorter, updates, drifted, reference)
+        created += [self._formation.part(group) for group in refuted]
+        self._drifts.regroup(drifted)
         self.registry.clear_quarantine()
         self.registry.prune_empty()
-        self._return(updates, created)
+        self._formation.dissolve(updates, created)
         merged = self._merge(created)
         self._known.forget(self.registry.cohort_ids)
+        self._formation.forget()
         self.registry.snapshot()
         self._reference = self._mean_of([u.params for u in self._defence.as_counted(updates)], updates)
         metrics = self.train_metrics_aggr_fn(_contents(updates), self.weighted_by_key)
         metrics["clma-num-cohorts"] = len(self.registry.cohort_ids)
-        metrics["clma-num-drifted"] = len(drifted | self._known.moved)
+        recognised = {move.client for move in self.registry.round_moves if move.reason == "recognised"}
+        metrics["clma-num-drifted"] = len(drifted | recognised)
         metrics["clma-num-new-cohorts"] = len(created)
         metrics["clma-num-merged-cohorts"] = merged
         if self._known.active:
-            metrics["clma-num-recognised"] = sum(m.reason == "recognised" for m in self.registry.round_moves)
+            metrics["clma-num-recognised"] = len(recognised)
         return to_record(self._reference), metrics
 
     def export_state(self) -> StrategyState:
         """All that is remembered between two rounds."""
         models = {f"cohort/{cohort}": dict(self.registry.params(cohort)) for cohort in self.registry.cohort_ids}
         reference = {} if self._reference is None else {"reference": dict(self._reference)}
-        splits, origins = ({}, {}) if self._splits is None else self._splits.export()
+        splits, origins = self._formation.export()
         document = {
             "registry": self.registry.export(),
             **self._drifts.export(),
@@ -260,7 +262,7 @@ class CLMA(FedAvg):
             "known": self._known.export(),
             "opposition": self._defence.export(),
         }
-        began = {f"origin/{cohort}": dict(model) for cohort, model in origins.items()}
+        began = {f"origin/{cohort}": model for cohort, model in origins.items()}
         return StrategyState(document=document, tensors={**models, **reference, **began})
 
     def import_state(self, state: StrategyState) -> None:
@@ -276,8 +278,7 @@ class CLMA(FedAvg):
             if "known" in state.document:  # absent in a state of an older version
                 self._known.restore(state.document["known"])
             self._defence.restore(state.document.get("opposition", []))
-            if self._splits is not None and state.document.get("splits"):
-                self._splits.restore(state.document["splits"], origins)
+            self._formation.restore(state.document.get("splits", {}), origins)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"the stored state is not CLMA's: {error!r}") from error
         self._reference = state.tensors.get("reference")
@@ -285,7 +286,11 @@ class CLMA(FedAvg):
 
     def export_memory(self) -> StrategyState:
         """What the next adaptation needs to know of this one, beside memberships and weights."""
-        return StrategyState(document={"known": self._known.export_memory()})
+        splits, origins = self._formation.export()
+        return StrategyState(
+            document={"known": self._known.export_memory(), "splits": splits},
+            tensors={f"origin/{cohort}": model for cohort, model in origins.items()},
+        )
 
     def import_memory(self, memory: StrategyState) -> None:
         """Know what an adaptation before left, after :meth:`place`.
@@ -295,6 +300,7 @@ class CLMA(FedAvg):
         """
         try:
             self._known.restore_memory(memory.document["known"], self.registry.cohort_ids)
+            self._formation.restore(memory.document.get("splits", {}), memory.group("origin/"))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"the stored memory is not CLMA's: {error!r}") from error
 
@@ -303,23 +309,20 @@ class CLMA(FedAvg):
         if not self.registry.params(ROOT):
             self.registry.set_params(ROOT, to_tensors(arrays))
 
-    def _address(self, messages: Sequence[Message]) -> None:
-        records: dict[CohortId, ArrayRecord] = {}
-        for message in messages:
-            cohort = self.registry.cohort_of(message.metadata.dst_node_id)
-            if cohort not in records:
-                records[cohort] = to_record(self.registry.params(cohort))
-            config = ConfigRecord(dict(message.content.config_records[self.configrecord_key]))
-            config[COHORT_KEY] = cohort_number(cohort) if self._numbered else cohort
-            message.content = RecordDict({self.arrayrecord_key: records[cohort], self.configrecord_key: config})
-
-    def _ask_reliability(self, messages: Sequence[Message], flagged: Set[ClientId]) -> None:
-        """Ask those who are about to be regrouped, as far as that is known before; it costs them a second round."""
-        if not (isinstance(self.cohorter, Cohorter) and self.cohorter.uses_reliability):
+    def _ask(self, server_round: int, flagged: Set[ClientId], sampled: Set[ClientId], grid: Grid) -> None:
+        """Let flagged clients, and members of small cohorts whose split was doubtful, evaluate known models."""
+        self._known.begin_round()
+        if not self._known.asks:
             return
-        for message in messages:
-            if message.metadata.dst_node_id in flagged - self.regrouped:
-                message.content.config_records[self.configrecord_key][RELIABILITY_KEY] = True
+        due = self._formation.due()
+        doubtful = {client for cohort in due for client in self.registry.members(cohort)} & sampled
+        reasons: dict[ClientId, Reason] = {
+            **dict.fromkeys(doubtful, "returned"),
+            **dict.fromkeys(flagged, "recognised"),
+        }
+        preferred = self._known.ask(server_round, reasons, self.registry, grid, self._addressing.numbered)
+        self._formation.looked_at(due, preferred)
+        self.registry.prune_empty()
 
     def _read(self, replies: Iterable[Message]) -> list[ClientUpdate]:
         """Usable replies in the order of client ids; the rest goes to :attr:`refused`."""
@@ -352,64 +355,6 @@ class CLMA(FedAvg):
             logger.warning("reply_not_averaged", node=client, reason=refusal.reason, detail=refusal.detail)
         self._refused |= refused
         return [update for update in updates if update.client not in refused]
-
-    def _regroup(self, updates: Sequence[ClientUpdate], drifted: Set[ClientId], reference: Model) -> list[CohortId]:
-        if not drifted:
-            return []
-        movers = [update for update in updates if update.client in drifted]
-        stable = [update for update in updates if update.client not in drifted]
-        assignment = assign(self.cohorter, self.param_selector, movers, updates, reference)
-        groups = groups_of(assignment, movers)
-        known = [self._known.find(group, stable, self.registry) for group in groups]
-        created = []
-        for group, parts in zip(groups, known, strict=True):
-            for part, recognition in parts:
-                facts = plain(recognition.to_json())
-                self.registry.join([u.client for u in part], recognition.cohort, {u.client: facts for u in part})
-                self._known.joined(part, recognition.cohort)
-            joined = {update.client for part, _ in parts for update in part}
-            if rest := [update for update in group if update.client not in joined]:
-                created.append(self._create(rest, assignment))
-        self._drifts.regroup(drifted)
-        return created
-
-    def _part(self, refuted: Sequence[tuple[ClientUpdate, Refuted]]) -> CohortId:
-        """A cohort of clients that looked like a known concept and are none of it."""
-        group = [update for update, _ in refuted]
-        facts = {update.client: plain(why.to_json()) for update, why in refuted}
-        return self._begin(group, {}, facts, [None] * len(group))
-
-    def _create(self, group: Sequence[ClientUpdate], assignment: CohortAssignment) -> CohortId:
-        statistics = assignment.ks_statistics or assignment.similarities
-        facts = {update.client: split_facts(assignment, update.client) for update in group}
-        return self._begin(group, statistics, facts, [assignment.explanations.get(u.client) for u in group])
-
-    def _begin(
-        self,
-        group: Sequence[ClientUpdate],
-        statistics: Mapping[ClientId, float],
-        facts: Mapping[ClientId, dict[str, Any]],
-        explanations: Sequence[Explanation | None],
-    ) -> CohortId:
-        members = [update.client for update in group]
-        model = self._model_of(group)
-        cohort = self.registry.create_cohort(members, model, statistics, facts)
-        if self._splits is not None:
-            bases = {id(update.base): update.base for update in group}
-            origin = group[0].base if len(bases) == 1 else self._mean_of([u.base for u in group], group)
-            former = {update.cohort: update.base for update in group}
-            self._splits.split(cohort, origin, former, explanations, self._known.spoilt(group))
-        logger.info("cohort_created", cohort=cohort, members=members)
-        return cohort
-
-    def _return(self, updates: Sequence[ClientUpdate], created: Sequence[CohortId]) -> None:
-        if self._splits is None:
-            return
-        replied = {self.registry.cohort_of(update.client) for update in updates}
-        for kept, gone, why in self._splits.look(self.registry, replied, set(created)):
-            self.registry.merge(kept, gone, "returned", why.to_json())
-            logger.info("cohort_returned", cohort=gone, into=kept, **why.to_json())
-        self._splits.forget(self.registry.cohort_ids)
 
     def _model_of(self, group: Sequence[ClientUpdate]) -> Model:
         return self._mean_of([update.params for update in self._defence.counted(group)], group)

@@ -8,7 +8,7 @@ from flwr.serverapp import Grid
 
 from server_bridge.cohorts.candidate_choice import CandidateRule, Score, highest_loss
 from server_bridge.cohorts.cohorter import ClientId
-from server_bridge.cohorts.membership import CohortId, CohortRegistry
+from server_bridge.cohorts.membership import CohortId, CohortRegistry, Reason
 from server_bridge.cohorts.recognition import Recognition, RecognitionRule, group_change, recognise
 from server_bridge.cohorts.selectors import ParamSelector
 from server_bridge.cohorts.split_watch import plain
@@ -45,6 +45,11 @@ class KnownConcepts:
         self._evaluated: dict[ClientId, set[CohortId]] = {}
 
     @property
+    def asks(self) -> bool:
+        """Whether clients evaluate cohorts' models before a round."""
+        return self._candidates > 0
+
+    @property
     def active(self) -> bool:
         """Whether any of it is on."""
         return self._recognition is not None or self._candidates > 0
@@ -66,30 +71,38 @@ class KnownConcepts:
         self._evaluated.clear()
 
     def ask(
-        self, server_round: int, clients: Iterable[ClientId], registry: CohortRegistry, grid: Grid, *, numbered: bool
-    ) -> None:
-        """Let drifted clients evaluate known models, and move those that one is good enough for.
+        self,
+        server_round: int,
+        clients: Mapping[ClientId, Reason],
+        registry: CohortRegistry,
+        grid: Grid,
+        numbered: bool,
+    ) -> dict[ClientId, CohortId]:
+        """Let clients evaluate known models, and move those that one is good enough for.
 
         Args:
             server_round: about to be trained.
-            clients: who.
+            clients: who, and why it moves if it does.
             registry: who is where; changed.
             grid: carries the evaluations.
             numbered: whether clients know cohorts by their numbers.
+
+        Returns:
+            The cohort whose model did best, for every client that has evaluated its own and another.
         """
-        if not self._candidates:
-            return
-        lists = {client: short_list(registry, client, self._candidates) for client in clients}
+        lists = {client: short_list(registry, client, self._candidates) for client in sorted(clients)}
         inquiry = Inquiry(server_round, lists, self._levels.by_cohort, numbered)
-        for client, choice in inquire(grid, self._choice, inquiry, registry.params).items():
+        choices = inquire(grid, self._choice, inquiry, registry.params)
+        for client, choice in choices.items():
             facts = plain(choice.to_json())
             logger.info("candidates_evaluated", node=client, verdict=choice.verdict, **facts)
             self._evaluated[client] = set(choice.scores)
             if choice.verdict == "moves":
-                registry.join([client], choice.best, {client: facts})
+                registry.join([client], choice.best, {client: facts}, clients[client])
                 self._moved.add(client)
             elif choice.verdict == "stays":
                 self._stayed.add(client)
+        return {client: choice.best for client, choice in choices.items()}
 
     def find(
         self, group: Sequence[ClientUpdate], stable: Sequence[ClientUpdate], registry: CohortRegistry
@@ -149,7 +162,7 @@ class KnownConcepts:
         """Clients recognised a round ago for whom the cohort's model is no good after all, by group."""
         return self._trials.end(updates, self._levels.by_cohort)
 
-    def spoilt(self, group: Iterable[ClientUpdate]) -> set[CohortId]:
+    def unfit(self, group: Iterable[ClientUpdate]) -> set[CohortId]:
         """The cohorts that members of a group came from whose weights were no good on their data: they did drift."""
         levels, bad = self._levels.by_cohort, set[CohortId]()
         for update in group:
@@ -163,9 +176,9 @@ class KnownConcepts:
         """A group was recognised by its weights."""
         self._trials.begin(group, cohort)
 
-    def began(self, cohorts: Iterable[CohortId]) -> None:
-        """These cohorts began in this round."""
-        self._began.update(cohorts)
+    def began(self, cohort: CohortId) -> None:
+        """A cohort begins in this round."""
+        self._began.add(cohort)
 
     def end_adaptation(self) -> None:
         """Levels stay, all else goes."""

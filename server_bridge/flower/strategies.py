@@ -183,8 +183,11 @@ def import_strategy(strategy: FedAvg, state: StrategyState) -> None:
 
 
 def export_memory(strategy: FedAvg) -> StrategyState | None:
-    """What a strategy's next adaptation needs of the one that has ended; ``None`` for nothing."""
-    return strategy.export_memory() if isinstance(strategy, CLMA) else None
+    """What a strategy's next adaptation needs of this one, which ends with that; ``None`` for nothing."""
+    if not isinstance(strategy, CLMA):
+        return None
+    strategy.end_adaptation()
+    return strategy.export_memory()
 
 
 def import_memory(strategy: FedAvg, memory: StrategyState) -> None:

@@ -1,11 +1,13 @@
 import json
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from server_bridge.cohorts.cohorter import CohortAssignment
 from server_bridge.cohorts.explanation import Explanation, Neighbour
 from server_bridge.cohorts.membership import ROOT, CohortRegistry
+from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.cohorts.selectors import AllParams
 from server_bridge.cohorts.split_watch import SplitWatch, split_facts
@@ -37,7 +39,7 @@ def _watch(sure: frozenset[str] = frozenset()) -> SplitWatch:
     watch = SplitWatch(ReturnRule(rounds=1), AllParams())
     far = Explanation(1, None, Neighbour(2, 0.1, 0.01), 1.0, 0.0, 0.9, "rule", "words")
     for name in ("c1", "c2"):
-        watch.split(name, {"w": np.zeros(2)}, {ROOT: {"w": np.zeros(2)}}, [far if name in sure else None])
+        watch.split(name, [{"w": np.zeros(2)}], {ROOT: {"w": np.zeros(2)}}, [far if name in sure else None])
     return watch
 
 
@@ -59,7 +61,7 @@ def test_cohorts_that_began_alike_are_kept_once_and_come_back() -> None:
     base = {"w": np.zeros(2)}
     watch = SplitWatch(ReturnRule(), AllParams())
     for name in ("c1", "c2"):
-        watch.split(name, base, {ROOT: base}, [None], barred=[ROOT] if name == "c2" else [])
+        watch.split(name, [base], {ROOT: base}, [None], barred=[ROOT] if name == "c2" else [])
     document, models = watch.export()
     assert len(models) == 1
     restored = SplitWatch(ReturnRule(), AllParams())
@@ -67,5 +69,42 @@ def test_cohorts_that_began_alike_are_kept_once_and_come_back() -> None:
     assert restored.export() == (document, models)
     watch.forget([ROOT, "c2"])
     assert [name for name, _ in watch.export()[0]["origins"]] == [ROOT, "c2"]
-    watch.clear()
-    assert watch.export() == ({"origins": [], "doubtful": [], "barred": [], "streaks": []}, {})
+    watch.end_adaptation()
+    document, models = watch.export()
+    assert (document["origins"], document["doubtful"], document["barred"]) == ([], [], [["c2", [ROOT]]])
+    assert document["earlier"] == [["c2", "earlier-c2"]]
+    assert list(models) == ["earlier-c2"]
+
+
+def _earlier(registry: CohortRegistry, *, barred: Sequence[str] = ()) -> SplitWatch:
+    """c1 split off by itself from zero, and that adaptation is over."""
+    watch = SplitWatch(ReturnRule(), AllParams())
+    watch.split("c1", [{"w": np.zeros(2)}], {ROOT: {"w": np.zeros(2)}}, [None], barred)
+    watch.end_adaptation()
+    assert watch.due(registry) == ["c1"]
+    return watch
+
+
+def test_a_doubtful_split_is_looked_at_once_in_each_later_adaptation() -> None:
+    registry = _registry(c1=5.0, c2=6.0)
+    watch = _earlier(registry)
+    assert watch.look_again(registry, {"c2"}, RecognitionRule()) == []
+    ((cohort, recognition),) = watch.look_again(registry, {"c1"}, RecognitionRule())
+    assert (cohort, recognition.cohort) == ("c1", "c2")
+    assert watch.look_again(registry, {"c1"}, RecognitionRule()) == []
+    restored = SplitWatch(ReturnRule(), AllParams())
+    document, models = watch.export()
+    restored.restore(json.loads(json.dumps(document)), models)
+    assert restored.due(registry) == []
+    restored.end_adaptation()
+    assert restored.due(registry) == ["c1"]
+    assert restored.look_again(registry, {"c1"}, RecognitionRule()) != []
+
+
+def test_a_cohort_that_has_grown_or_is_barred_from_the_only_one_it_is_like_stays() -> None:
+    registry = _registry(c1=5.0, c2=6.0)
+    assert _earlier(registry, barred=["c2"]).look_again(registry, {"c1"}, RecognitionRule()) == []
+    grown = _earlier(registry)
+    for client in (20, 21):
+        registry.place(client, "c1")
+    assert grown.look_again(registry, {"c1"}, RecognitionRule()) == []

@@ -23,6 +23,7 @@ def _fleet() -> MemoryFleet:
     made = fleet()
     for gateway in made.members.values():
         gateway.metrics = {"clma-loss": 0.5}
+        gateway.judge = lambda _: {"loss": 0.5}
     return made
 
 
@@ -47,7 +48,8 @@ def _drifts_into(side: Bench, cohort: str) -> None:
 
 
 def _asked(side: Bench) -> list[str]:
-    return [order.gateway for order in side.fleet.orders if isinstance(order.action, Evaluate)]
+    """How often g5 was; small cohorts that split off doubtfully are asked once in a later adaptation, too."""
+    return [o.gateway for o in side.fleet.orders if isinstance(o.action, Evaluate) and o.gateway == "g5"]
 
 
 def test_a_flagged_gateway_evaluates_the_cohorts_and_trains_in_the_one_that_knows_its_drift(tmp_path: Path) -> None:
