@@ -23,6 +23,12 @@ NUMBERS = (
     ("similarity", "similarity"),
     ("standard_error", "standard error"),
     ("threshold", "threshold"),
+    ("second_similarity", "similarity to the next cohort"),
+    ("reliability", "reliability"),
+    ("loss", "loss"),
+    ("former_loss", "loss of the former weights"),
+    ("level", "loss on the cohort's own members"),
+    ("samples", "samples"),
     ("distance", "distance of the weights"),
     ("ks_statistic", "signed KS statistic"),
     ("rounds", "rounds in a row"),
@@ -96,9 +102,12 @@ def _statistics(facts: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(neighbour, dict):
             error = neighbour.get("standard_error")
             within = "" if error is None else f", standard error {error:.3g}"
-            yield f"{words}: {neighbour.get('client')}, similarity {neighbour.get('similarity', 0.0):.3g}{within}"
+            yield f"{words}: {neighbour.get('client')}, similarity {neighbour.get('similarity') or 0.0:.3g}{within}"
         elif side in facts:
             yield f"{words}: nobody"
+    losses = facts.get("losses")
+    if isinstance(losses, dict):
+        yield f"losses: {', '.join(f'{cohort} {loss}' for cohort, loss in losses.items())}"
     if "rule" in facts:
         yield f"rule: {facts['rule']}"
     if "sentence" in facts:

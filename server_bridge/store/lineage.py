@@ -58,6 +58,9 @@ class CohortLife:
     into: str | None
 
 
+_NEIGHBOURS_NUMBERS = ("similarity", "standard_error")
+
+
 class LineageTable:
     """Cohorts and moves; a cohort's id is never used again for another one.
 
@@ -156,4 +159,15 @@ def _without(row: Row[Any], name: str) -> Mapping[str, Any]:
 
 
 def _move(row: Row[Any]) -> CohortMove:
-    return CohortMove(**{**_without(row, "id"), "statistics": json.loads(row.statistics)})
+    return CohortMove(**{**_without(row, "id"), "statistics": _statistics(row)})
+
+
+def _statistics(row: Row[Any]) -> dict[str, Any]:
+    """What was written by :meth:`LineageTable.move`: an object whose neighbours are objects with numbers."""
+    facts = json.loads(row.statistics)
+    neighbours = [facts.get("own"), facts.get("other")] if isinstance(facts, dict) else [facts]
+    numbers = [each.get(key) for each in neighbours if isinstance(each, dict) for key in _NEIGHBOURS_NUMBERS]
+    whole = isinstance(facts, dict) and all(each is None or isinstance(each, dict) for each in neighbours)
+    if not whole or not all(number is None or isinstance(number, int | float) for number in numbers):
+        raise ValueError(f"statistics of move {row.id} of gateway {row.gateway}: {row.statistics[:100]}")
+    return dict(facts)

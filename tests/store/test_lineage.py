@@ -2,10 +2,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from edge_agent.errors import StorageError
+from server_bridge.errors import StoreDamaged
 from server_bridge.store.lineage import CohortLife, CohortMove
 from server_bridge.store.store import Store, store_url
+from server_bridge.store.tables import COHORT_MOVES
 
 
 @pytest.fixture
@@ -87,3 +90,16 @@ def test_statistics_that_are_no_json_are_refused(store: Store) -> None:
     with pytest.raises(ValueError, match="JSON"):
         store.lineage.move([bad])
     assert store.lineage.moves() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "3", '"words"', "{", '{"own": 3}', '{"other": {"similarity": "x"}}', '{"own": {"standard_error": []}}'],
+)
+def test_statistics_that_the_bridge_never_wrote_are_damage_that_is_named(store: Store, text: str) -> None:
+    store.lineage.move([move("g1", None, "root")])
+    with store.database.write() as connection:
+        connection.execute(update(COHORT_MOVES).values(statistics=text))
+    with pytest.raises(StoreDamaged, match="cohort_moves") as caught:
+        store.lineage.moves()
+    assert text == "{" or "move 1 of gateway g1" in str(caught.value)
