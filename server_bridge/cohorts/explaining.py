@@ -21,6 +21,8 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "alike": "Changes in its group are as alike as their reliability lets one family's be.",
         "less-alike-than-reliable": "Its change is less like the others' than its reliability lets one family's be, "
         "so it is by itself.",
+        "hardly-alike": "Its change is less like the others' than updates of one drift are, even noisy ones, "
+        "so it is by itself.",
         "cannot-tell": "Nothing tells its group from one family. One drift with noise and several drifts with a part "
         "in common would look the same here; without enough split-half reliabilities such clients stay together.",
     }

@@ -28,8 +28,8 @@ class Family:
 
     Attributes:
         rows: the members' row numbers, ascending.
-        rule: ``nothing-in-common``, ``told-apart``, ``alike``, ``less-alike-than-reliable`` or
-            ``cannot-tell``.
+        rule: ``nothing-in-common``, ``told-apart``, ``alike``, ``less-alike-than-reliable``,
+            ``hardly-alike`` or ``cannot-tell``.
         limit: the similarity at which the decision would have been the other one.
     """
 
@@ -98,12 +98,12 @@ def _refine_net(
 
 
 def _undivided(cosines: Matrix, known: NDArray[np.float64] | None, rows: Group) -> list[Family]:
-    if known is None:
-        return [Family(rows, "cannot-tell", 0.0)]
-    everybody, least = np.ones(len(rows), bool), least_alike(len(rows))
+    """One family if it is alike enough for its reliability; without that, if nothing shows that it is none."""
+    everybody, least = np.ones(len(rows), bool), least_alike(len(rows), known is not None)
     if disattenuated(cosines, known, everybody, everybody) < least:
-        return [Family(row, "less-alike-than-reliable", least) for row in rows[:, None]]
-    return [Family(rows, "alike", least)]
+        rule = "hardly-alike" if known is None else "less-alike-than-reliable"
+        return [Family(row, rule, least) for row in rows[:, None]]
+    return [Family(rows, "cannot-tell" if known is None else "alike", least)]
 
 
 def _refine(evidence: Evidence, reliability: NDArray[np.float64] | None, rows: Group, origin: Family) -> list[Family]:

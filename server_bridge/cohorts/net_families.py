@@ -12,10 +12,13 @@ from server_bridge.cohorts.evidence import Matrix
 SILHOUETTE_WEIGHT = 0.5
 # Limits of the score: of two large halves, less for few members and for unequal sides, which the best of
 # many candidates finds by chance sooner. Measured, see docs/cohorting.md.
-MOST, FEWNESS, UNEVENNESS = 0.58, 0.2, 0.2
-SINGLE_UNSURE, SINGLE = 0.1, 0.28
+MOST, FEWNESS, UNEVENNESS = 0.55, 0.2, 0.2
+# Of a single client among three, and less for the best of more.
+SINGLE, SINGLE_UNSURE, SELECTION = 0.25, 0.08, 0.08
 # Mean disattenuated similarity below which clients (two, more) that nothing else parts drifted each in its own way.
 LEAST_ALIKE_TWO, LEAST_ALIKE = 0.45, 0.5
+# Mean similarity below which they did whatever their reliability, as far as updates of one real drift were seen.
+LEAST_ALIKE_UNSURE = 0.12
 LEAST_RELIABILITY = 0.04
 MOST_SIMILARITY = 1.2
 
@@ -64,7 +67,7 @@ def limit(sides: Sides, reliable: bool) -> float:
     """
     count, smaller = len(sides), int(min(sides.sum(), (~sides).sum()))
     if smaller == 1:
-        return SINGLE if reliable else SINGLE_UNSURE
+        return float((SINGLE if reliable else SINGLE_UNSURE) - SELECTION * np.log(count / 3.0))
     return float(MOST - FEWNESS / smaller - UNEVENNESS * np.log(count / (2.0 * smaller)))
 
 
@@ -75,8 +78,10 @@ def disattenuated(cosines: Matrix, reliability: NDArray[np.float64] | None, left
     return float(cosines[pairs].sum() / np.outer(known, known)[pairs].sum())
 
 
-def least_alike(clients: int) -> float:
-    """The mean disattenuated similarity below which so many clients are no family."""
+def least_alike(clients: int, reliable: bool) -> float:
+    """The mean similarity, corrected for noise where that is known, below which so many clients are no family."""
+    if not reliable:
+        return LEAST_ALIKE_UNSURE
     return LEAST_ALIKE_TWO if clients == 2 else LEAST_ALIKE
 
 

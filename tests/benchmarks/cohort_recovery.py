@@ -15,7 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.benchmarks.cohorts_data.cases import Case, gas_cases, motion_cases, synthetic_cases
+from tests.benchmarks.cohorts_data.cases import (
+    Case,
+    digit_cases,
+    gas_cases,
+    motion_cases,
+    recipe_cases,
+    synthetic_cases,
+)
 from tests.benchmarks.cohorts_data.drifted import adjusted_rand
 from tests.benchmarks.cohorts_data.rivals import RIVALS
 from tests.benchmarks.report import RESULTS
@@ -58,9 +65,7 @@ def main(arguments: Sequence[str]) -> None:
     seeds = options.seeds or (QUICK_SEEDS if options.quick else SEEDS)
     with tempfile.TemporaryDirectory() as work:
         cases = select(all_cases(Path(work), options.quick, options.large), options.quick, options.only)
-        results = run(cases, seeds)
-    if options.save:
-        print(f"saved: {save(results, RESULTS / 'cohort_recovery.json').name}")
+        run(cases, seeds, RESULTS / "cohort_recovery.json" if options.save else None)
 
 
 def all_cases(work: Path, quick: bool, large: bool = False) -> Iterable[Case]:
@@ -68,9 +73,12 @@ def all_cases(work: Path, quick: bool, large: bool = False) -> Iterable[Case]:
     yield from synthetic_cases(large=large)
     if (DATA / "gas_drift").is_dir():
         yield from gas_cases(DATA, work)
+        yield from digit_cases(DATA, work)
     else:
-        print("gas: not run: data absent", file=sys.stderr)
+        print("gas, digits: not run: data absent", file=sys.stderr)
     if not quick:
+        if (DATA / "gas_drift").is_dir():
+            yield from recipe_cases(DATA, work)
         yield from motion_cases(work)
 
 
@@ -79,12 +87,15 @@ def select(cases: Iterable[Case], quick: bool, words: str) -> Iterable[Case]:
     return (case for case in cases if words in f"{case.section} {case.name}" and not (quick and case.slow))
 
 
-def run(cases: Iterable[Case], seeds: int) -> list[Recovery]:
-    """Every way on every draw of every case."""
+def run(cases: Iterable[Case], seeds: int, kept: Path | None = None) -> list[Recovery]:
+    """Every way on every draw of every case; each case's results are kept as they come."""
     results: list[Recovery] = []
     for case in cases:
         scores = _score(case, seeds)
-        results += [_summary(case, way, values, scores.get("reference")) for way, values in scores.items()]
+        mine = [_summary(case, way, values, scores.get("reference")) for way, values in scores.items()]
+        results += mine
+        if kept is not None:
+            save(mine, kept)
         shown = "  ".join(f"{way} {np.mean(values):.3f}" for way, values in scores.items())
         print(f"{case.section:9s} {case.claim:6s} {case.name:60s} {shown}", flush=True)
     return results

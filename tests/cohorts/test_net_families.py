@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server_bridge.cohorts.division import centred, divisions, gap
-from server_bridge.cohorts.evidence import Matrix
+from server_bridge.cohorts.evidence import Matrix, measure
+from server_bridge.cohorts.families import find_families
 from server_bridge.cohorts.net_families import SINGLE, SINGLE_UNSURE, disattenuated, divide, limit
 from tests.benchmarks.cohorts_data.rivals import silhouette
 
@@ -38,7 +39,7 @@ def test_families_are_found_behind_what_all_share() -> None:
 
 
 def test_a_single_client_needs_its_reliability_known() -> None:
-    values = _cosines([1, 4], 0.3)
+    values = _cosines([1, 4], 0.25)
     assert divide(values, None) is None
     divided = divide(values, np.full(5, 0.8))
     assert divided is not None
@@ -51,8 +52,9 @@ def test_the_fewer_and_the_more_uneven_the_less_similar_they_must_be() -> None:
     def of(left: int, right: int) -> float:
         return limit(np.arange(left + right) < left, reliable=True)
 
-    assert of(1, 5) == SINGLE
-    assert limit(np.arange(6) < 1, reliable=False) == SINGLE_UNSURE
+    assert of(1, 2) == SINGLE
+    assert limit(np.arange(3) < 1, reliable=False) == SINGLE_UNSURE
+    assert of(1, 24) < of(1, 2)
     assert of(2, 2) < of(4, 4) < of(12, 12)
     assert of(2, 23) < of(4, 21) < of(12, 13)
 
@@ -91,3 +93,19 @@ def test_noise_is_taken_off_similarities() -> None:
     np.fill_diagonal(values, 1.0)
     everybody = np.ones(3, bool)
     assert disattenuated(values, known, everybody, everybody) == pytest.approx(0.9)
+
+
+def test_two_updates_of_a_net_are_parted_by_reliability_or_when_hardly_alike() -> None:
+    def rules(similarity: float, reliability: float | None) -> list[tuple[int, str]]:
+        rng = np.random.default_rng(0)
+        shared, *own = rng.standard_t(3, size=(3, 4_000))
+        rows = np.sqrt(similarity) * shared + np.sqrt(1 - similarity) * np.stack(own)
+        evidence = measure(rows, [])
+        assert evidence.structured
+        known = None if reliability is None else np.full(2, reliability)
+        return [(len(family.rows), family.rule) for family in find_families(evidence, known)]
+
+    assert rules(0.5, 0.6) == [(2, "alike")]
+    assert rules(0.3, 0.9) == [(1, "less-alike-than-reliable")] * 2
+    assert rules(0.3, None) == [(2, "cannot-tell")]
+    assert rules(0.1, None) == [(1, "hardly-alike")] * 2

@@ -8,13 +8,14 @@ from typing import Literal
 
 import numpy as np
 
+from tests.benchmarks.cohorts_data.digits import DigitsFleet
 from tests.benchmarks.cohorts_data.drifted import Drifted
-from tests.benchmarks.cohorts_data.gas import GasFleet
+from tests.benchmarks.cohorts_data.gas import RECIPES, GasFleet
 from tests.benchmarks.cohorts_data.motion import REMOUNTS, MotionFleet
 from tests.benchmarks.cohorts_data.synthetic import Recipe, draw
 
 Claim = Literal["level", "power", "pairs", "below"]
-Section = Literal["synthetic", "gas", "motion"]
+Section = Literal["synthetic", "gas", "gas Adam 0.003", "gas descent", "motion", "digits"]
 SUBJECTS = (1, 2, 9, 10, 5, 6, 7, 8, 3, 4)
 DEMO = ((0, (1, 2, 9, 10)), (1, (5, 6, 7, 8)))
 MOTION_BASES = 5
@@ -105,6 +106,40 @@ def gas_cases(data: Path, work: Path) -> Iterator[Case]:
             families = [(batch, members) for batch in batches]
             yield Case(f"batches {batches} x {members}", "gas", claim, fixed(families), members != 4)
         yield Case(f"batches {batches} x 1-6", "gas", "pairs", mixed(batches), True)
+
+
+def recipe_cases(data: Path, work: Path) -> Iterator[Case]:
+    """The same gas clients trained longer, and by another optimiser."""
+    recipes: dict[Section, str] = {"gas Adam 0.003": "Adam 0.003 x 10", "gas descent": "descent 0.01 x 10"}
+    for section, recipe in recipes.items():
+        fleet = GasFleet(data, work, RECIPES[recipe])
+        for batch in (2, 3, 4, 6):
+            for members in (2, 4, 8):
+                families = [(batch, members)]
+                yield Case(f"batch {batch} x {members}", section, "level", partial(fleet.draw, families), True)
+        for batches, members in (([3, 4], 4), ([3, 6], 4), ([4, 6, 2], 4), ([3, 4, 6, 2], 4), ([4, 6], 2), ([4, 6], 1)):
+            claim: Claim = "power" if members == 4 else "pairs"
+            draw_one = partial(fleet.draw, [(batch, members) for batch in batches])
+            yield Case(f"batches {batches} x {members}", section, claim, draw_one, True)
+
+
+def digit_cases(data: Path, work: Path) -> Iterator[Case]:
+    """Clients on digits whose labels are swapped or whose images are turned."""
+    fleet = DigitsFleet(data, work)
+    for drift in ("swap 12 34", "turn 90", "turn 180"):
+        for members in (2, 4, 8, 25):
+            yield Case(f"{drift} x {members}", "digits", "level", partial(fleet.draw, [(drift, members)]), True)
+    for drifts in (
+        ("swap 12 34", "swap 56 78"),
+        ("swap 12 34", "swap 12 56"),
+        ("turn 90", "turn 180", "turn 270"),
+        ("turn 90", "swap 12 34"),
+    ):
+        for members in (1, 2, 4):
+            claim: Claim = "power" if members == 4 else "pairs"
+            draw_one = partial(fleet.draw, [(drift, members) for drift in drifts])
+            quick = members == 4 and drifts[0] == "turn 90"
+            yield Case(f"{' | '.join(drifts)} x {members}", "digits", claim, draw_one, not quick)
 
 
 def motion_cases(work: Path) -> Iterator[Case]:

@@ -1,8 +1,9 @@
 """Real drift: gas sensors age over 36 months. An MLP trained on batch 1, clients with samples of later batches."""
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -12,6 +13,14 @@ from tests.benchmarks.cohorts_data.real import Samples, Training, dense_net, fit
 
 FEATURES, CLASSES, HIDDEN = 128, 6, 32
 TRAINING = Training(epochs=5, learning_rate=0.001, batch_size=16)
+# A client's training length and optimiser are anybody's choice; what the cohorter does must not hang on them.
+RECIPES: Mapping[str, Training] = MappingProxyType(
+    {
+        "Adam 0.001 x 5": TRAINING,
+        "Adam 0.003 x 10": Training(epochs=10, learning_rate=0.003, batch_size=16),
+        "descent 0.01 x 10": Training(epochs=10, learning_rate=0.01, batch_size=16, graph="sgd"),
+    }
+)
 SOURCE = "gas"
 
 

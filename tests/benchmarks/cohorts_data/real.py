@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -13,20 +14,23 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_agent.model.bundle import Bundle, load_bundle
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.training.local_round import minibatches
+from edge_agent.training.split_half import halves
 from edge_agent.wire.tensors import Weights
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.fit import FitSettings, fit_bundle
 
-GRAPH = "adam"
+Graph = Literal["adam", "sgd"]
+GRAPH: Graph = "adam"
 
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A client's local round: passes over its data, Adam's rate, samples a step."""
+    """A client's local round: passes over its data, rate, samples a step, the training graph by its optimiser."""
 
     epochs: int
     learning_rate: float
     batch_size: int
+    graph: Graph = GRAPH
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,7 @@ def fit_base(
 
 def update(bundle: Bundle, base: Weights, samples: Samples, training: Training, seed: int) -> NDArray[np.float32]:
     """(d,) trained minus base, all tensors in the order of their names."""
-    step = TrainingStep(bundle, GRAPH, base)
+    step = TrainingStep(bundle, training.graph, base)
     source = bundle.manifest.inputs[0].name
     rng = np.random.default_rng(seed)
     for _ in range(training.epochs):
@@ -69,12 +73,10 @@ def update(bundle: Bundle, base: Weights, samples: Samples, training: Training, 
 
 
 def split_half(bundle: Bundle, base: Weights, samples: Samples, training: Training, seed: int) -> float:
-    """The cosine of the updates from two disjoint halves of the samples."""
-    order = np.random.default_rng([seed, 1]).permutation(len(samples.labels))
-    half = len(order) // 2
+    """The cosine of the updates from the halves of the samples that a gateway would take."""
     left, right = (
         update(bundle, base, samples.take(rows), training, seed).astype(np.float64)
-        for rows in (order[:half], order[half : 2 * half])
+        for rows in halves(samples.labels, seed)
     )
     return float(left @ right / np.sqrt((left @ left) * (right @ right)))
 
