@@ -36,7 +36,7 @@ class RecognitionRule:
     """
 
     level: float = 0.3
-    margin: float = 0.1
+    margin: float = 0.05
     errors: float = 2.0
 
 
