@@ -42,7 +42,7 @@ class StrategySection(Section):
     `aggregation` forms each cohort's mean (`clma`, `clma-paper`); but for `mean`, which weighs by example counts, a
     minority of hostile gateways cannot move it far. `trimmed-mean` and `krum` withstand `hostile_share` of a cohort.
     With `part_opposing` a gateway that works against the others of its cohort is regrouped as if it had flagged, and
-    left out of the mean where it was regrouped before (`clma`, `clma-paper`).
+    left out of the mean where it was regrouped before (`clma`).
     `merge_threshold` is the cosine distance at which cohorts merge; left out: never. `return_rounds` is for how many
     rounds in a row a small cohort that split off must agree with another to go back (`clma`); 0: never.
     `recognition` sends drifted gateways to the cohort that their changed weights point to (`clma`). With `candidates`
@@ -62,7 +62,7 @@ class StrategySection(Section):
     min_nodes: Natural = 1
     aggregation: Literal["mean", "trimmed-mean", "median", "krum"] = "mean"
     hostile_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
-    part_opposing: bool = False
+    part_opposing: bool = True
     return_rounds: Annotated[int, Field(ge=0)] = 2
     recognition: bool = True
     candidates: Annotated[int, Field(ge=0, le=16)] = 0

@@ -46,7 +46,7 @@ class StrategySettings:
             ``krum`` (``clma*``).
         hostile_share: the share of a cohort that trimmed mean, Krum and ``part_opposing`` withstand.
         part_opposing: whether a gateway that works against the others of its cohort is regrouped as if it had
-            flagged, and left out of the mean where it was regrouped before (``clma*``).
+            flagged, and left out of the mean where it was regrouped before (``clma``).
         return_rounds: a small cohort that split off goes back if its change agrees with another's
             in so many rounds in a row; 0 for never (``clma``).
         recognition: whether drifted clients join the cohort that their changes point to (``clma``).
@@ -66,7 +66,7 @@ class StrategySettings:
     min_nodes: int = 1
     aggregation: RuleName = "mean"
     hostile_share: float = HOSTILE_SHARE
-    part_opposing: bool = False
+    part_opposing: bool = True
     return_rounds: int = RETURN_ROUNDS
     recognition: bool = True
     candidates: int = 0
@@ -100,8 +100,6 @@ def make_strategy(
         )
     if settings.name in ("fedavg", "fedadam") and settings.candidates:
         raise ConfigError(f"strategy.candidates is not for {settings.name}", "it has no cohorts: use name = clma")
-    if settings.name in ("fedavg", "fedadam") and settings.part_opposing:
-        raise ConfigError(f"strategy.part_opposing is not for {settings.name}", "use it with name = clma")
     if settings.name == "fedavg":
         return FedAvg(**nodes)
     if settings.name == "fedadam":
@@ -137,10 +135,9 @@ def make_strategy(
 
 
 def _defence(settings: StrategySettings) -> Defence:
-    return Defence(
-        lengths=None if settings.name == "clma-paper" else LengthRule(),
-        opposition=OppositionRule(settings.hostile_share) if settings.part_opposing else None,
-    )
+    if settings.name == "clma-paper":
+        return Defence()
+    return Defence(LengthRule(), OppositionRule(settings.hostile_share) if settings.part_opposing else None)
 
 
 def _cohorter(settings: StrategySettings) -> Cohorter:
