@@ -6,21 +6,21 @@ to disk as it ends; a run that is stopped goes on where it was.
 """
 
 import argparse
-import json
 import logging
 import os
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import structlog
 
 from tests.benchmarks.recurring_data.arms import ARMS
+from tests.benchmarks.recurring_data.keep import add_line, read_lines, save
 from tests.benchmarks.recurring_data.patterns import fitting
 from tests.benchmarks.recurring_data.run import Result, Setting
 from tests.benchmarks.recurring_data.tasks import Task, make_tasks
-from tests.benchmarks.recurring_data.verdict import table
+from tests.benchmarks.recurring_data.verdict import bar_table, bars, table
+from tests.benchmarks.report import RESULTS
 
 DATA = Path(os.environ.get("EDGE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 SEEDS = 3
@@ -33,7 +33,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--quick", action="store_true", help="SINE-2 under pattern A, one seed: seconds")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default {SEEDS})")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them")
-    parser.add_argument("--only", metavar="WORDS", default="", help="runs whose 'data set/pattern/arm' has these words")
+    parser.add_argument(
+        "--only", metavar="WORDS", default="", help="data sets, patterns and arms, such as 'SEA-4 B C ours'"
+    )
     parser.add_argument("--lines", type=Path, help="file that keeps each run; runs in it are not run again")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     options = parser.parse_args(arguments)
@@ -43,6 +45,9 @@ def main(arguments: Sequence[str]) -> None:
     kept = read_lines(options.lines) if options.lines else []
     results = list(run(select(options.quick, options.only), seeds, kept, options.lines))
     print(table(results))
+    print(bar_table(bars(results)))
+    if options.save:
+        print(f"saved: {save(results, RESULTS).name}")
 
 
 Choice = tuple[Task, str, str]
@@ -62,9 +67,25 @@ def select(quick: bool, words: str) -> list[Choice]:
         for pattern in fitting(DATA, task.concepts)
         for arm in ARMS
     ]
-    asked = [c for c in choices if all(word in f"{c[0].name}/{c[1]}/{c[2]}".split("/") for word in words.split(","))]
-    chosen = asked if words else choices
-    return [c for c in chosen if not quick or (c[0].name, c[1]) == QUICK]
+    return [c for c in choices if (c[0].name, c[1]) == QUICK] if quick else named(choices, words.split())
+
+
+def named(choices: Sequence[Choice], words: Sequence[str]) -> list[Choice]:
+    """The choices whose data set, pattern and arm are named; of a kind that no word names, all.
+
+    Raises:
+        SystemExit: a word names nothing.
+    """
+    kinds = [{task.name for task, _, _ in choices}, {pattern for _, pattern, _ in choices}, set(ARMS)]
+    unknown = set(words).difference(*kinds)
+    if unknown:
+        raise SystemExit(f"recurring: nothing is called {sorted(unknown)[0]!r}")
+    wanted = [kind & set(words) or kind for kind in kinds]
+    return [
+        (task, pattern, arm)
+        for task, pattern, arm in choices
+        if task.name in wanted[0] and pattern in wanted[1] and arm in wanted[2]
+    ]
 
 
 def run(choices: Iterable[Choice], seeds: Iterable[int], kept: Sequence[Result], lines: Path | None) -> list[Result]:
@@ -88,13 +109,6 @@ def run(choices: Iterable[Choice], seeds: Iterable[int], kept: Sequence[Result],
     return results
 
 
-def read_lines(path: Path) -> list[Result]:
-    """The runs in a file."""
-    if not path.exists():
-        return []
-    return [Result(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def _note(result: Result, took_s: float, lines: Path | None) -> None:
     print(
         f"  {result.task:9s}{result.pattern} {result.seed:4d} {result.arm:20s}"
@@ -103,5 +117,4 @@ def _note(result: Result, took_s: float, lines: Path | None) -> None:
         flush=True,
     )
     if lines is not None:
-        with lines.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(result)) + "\n")
+        add_line(lines, result)

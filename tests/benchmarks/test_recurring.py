@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,14 @@ from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.training.evaluation import evaluate
 from tests.benchmarks.cohorts_data.real import GRAPH
+from tests.benchmarks.recurring_data.fleet import ROUNDS
+from tests.benchmarks.recurring_data.keep import add_line, read_lines, save
 from tests.benchmarks.recurring_data.net import SOURCE, Net, make_bundle
 from tests.benchmarks.recurring_data.oracles import cluster_distances, least, merge_groups
 from tests.benchmarks.recurring_data.patterns import CLIENTS, STEPS, Pattern, read_pattern
-from tests.benchmarks.recurring_data.run import Setting
+from tests.benchmarks.recurring_data.run import Result, Setting
 from tests.benchmarks.recurring_data.tasks import circle, make_tasks, sine, swapped
+from tests.benchmarks.recurring_data.verdict import bar_table, bars
 
 
 def _pattern(*moves: tuple[int, int, int]) -> Pattern:
@@ -86,16 +90,56 @@ def test_ifca_takes_the_model_with_the_least_loss() -> None:
 def test_a_concept_that_comes_and_goes_leaves_every_arm_with_two_models() -> None:
     pattern = _pattern((3, 0, 1), (3, 1, 1), (5, 0, 0), (7, 0, 1))
     setting = Setting(make_tasks(Path())["SINE-2"], pattern, 1000)
-    results = {arm: setting.run(arm) for arm in ("ours", "ours, candidates", "FedDrift", "IFCA", "true clusters")}
+    results = {arm: setting.run(arm) for arm in ("ours", "ours on demand", "FedDrift")}
     for arm, result in results.items():
         parted_at_once = [1.0] * STEPS
         # FedDrift isolates first and merges a time step later
         expected = [*parted_at_once[:3], pytest.approx(0.95, abs=0.01), *parted_at_once[4:]]
         assert result.agreement == (expected if arm == "FedDrift" else parted_at_once), arm
         assert (result.kept[-1], result.in_use[-1]) == (2, 2), arm
-    assert results["ours"].flags == results["ours"].drifts
-    assert results["ours"].traffic == results["true clusters"].traffic == 2 * 4 * STEPS
-    assert results["ours"].evaluations == 0
-    assert results["IFCA"].evaluations == 2 * 4 * STEPS
-    assert results["FedDrift"].traffic > results["ours"].traffic
-    assert results["ours"].mean_next > 0.93
+    ours, frugal, feddrift = results.values()
+    assert ours.flags == ours.drifts == frugal.flags
+    assert (ours.traffic, ours.evaluations) == (2 * ROUNDS * STEPS, 0)
+    # four rounds at the start and at the new concept, one at each of its two returns
+    assert (frugal.downloads - frugal.evaluations, frugal.uploads) == (10, 10)
+    assert ours.traffic < feddrift.traffic
+    assert ours.mean_next > 0.93
+
+
+def _result(arm: str, accuracy: float, kept: int, pattern: str = "A", seed: int = 0) -> Result:
+    steps = [accuracy] * STEPS
+    counts = [kept] * STEPS
+    zeros, two = [0] * STEPS, [2] * STEPS
+    sent = 10.0 * kept
+    return Result("T", pattern, arm, seed, steps, steps, counts, counts, steps, zeros, zeros, 2, two, sent, 0.0, 0.0, 4)
+
+
+def test_bars_hold_or_are_missed_by_the_mean_and_name_the_patterns_that_miss() -> None:
+    runs = [_result("ours", 0.90, 2), _result("true", 0.9099, 2), _result("FedDrift", 0.90, 9)]
+    runs += [_result("ours", 0.88, 5, "B"), _result("true", 0.91, 2, "B"), _result("FedDrift", 0.92, 9, "B")]
+    found = {bar.claim[0]: bar for bar in bars(runs)}
+    values = {claim: bar.value for claim, bar in found.items()}
+    # points behind, the share of models sent, cohorts above the two concepts; no bar without its rival
+    assert values == pytest.approx({"1": 1.995, "2": 2.0, "3": 35 / 90, "6": 1.5})
+    assert {claim for claim, bar in found.items() if bar.held} == {"1"}
+    assert [found[claim].exceptions for claim in "1236"] == ["B", "B", "B", "B"]
+    assert "MISSED  but for B" in bar_table(bars(runs))
+
+
+def test_a_run_that_was_stopped_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl"
+    assert read_lines(file) == []
+    add_line(file, _result("ours", 0.9, 2))
+    add_line(file, _result("true", 0.9, 2))
+    file.write_text(file.read_text(encoding="utf-8")[:-5], encoding="utf-8")
+    assert read_lines(file) == [_result("ours", 0.9, 2)]
+
+
+def test_what_is_kept_has_a_mean_over_seeds_and_a_chart_of_both_panels(tmp_path: Path) -> None:
+    save([_result("ours", 0.9, 2), _result("ours", 0.8, 4, seed=1), _result("true", 0.9, 2)], tmp_path)
+    kept = json.loads((tmp_path / "recurring.json").read_text(encoding="utf-8"))
+    assert [(row["arm"], row["seeds"]) for row in kept["runs"]] == [("ours", [0, 1]), ("true", [0])]
+    assert kept["runs"][0]["next_step"] == pytest.approx([0.85] * STEPS)
+    drawn = (tmp_path / "recurring_T.svg").read_text(encoding="utf-8")
+    assert drawn.count("<polyline") == 4
+    assert drawn.count("<circle") == STEPS

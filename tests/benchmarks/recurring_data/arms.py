@@ -8,6 +8,7 @@ from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
 from edge_agent.wire.tensors import Weights
+from server_bridge.cohorts.candidate_choice import CandidateRule
 from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
 from server_bridge.flower.clma import CLMA
@@ -36,26 +37,42 @@ class FlowerArm:
         initial: weights that everybody begins with.
     """
 
-    def __init__(self, make: Callable[[Flagged], Any], fleet: Fleet, initial: Weights) -> None:
+    def __init__(
+        self, make: Callable[[Flagged], Any], fleet: Fleet, initial: Weights, *, on_demand: bool = False
+    ) -> None:
         prepare_process()
         self.fleet, self.arrays = fleet, to_record(initial)
         self._grid = FleetGrid(fleet)
         self.strategy = make(lambda server_round: self._grid.drifted)
         self._rounds = 0
+        self.on_demand = on_demand
+        self._known_before: set[str] = set()
 
     def time_step(self) -> Standing:
         """The rounds of one adaptation."""
         for number in range(ROUNDS):
             self.fleet.round = number
+            self._judge()
+            if self.on_demand and self._rounds and self._enough(number):
+                break
             self._round()
         if isinstance(self.strategy, CLMA):
             self.strategy.end_adaptation()
         return self._standing()
 
-    def _round(self) -> None:
+    def _enough(self, number: int) -> bool:
+        """On demand: no round without a flag, and after the first one no more if all flagged clients were known."""
+        if number == 0:
+            self._known_before = set(self.strategy.registry.cohort_ids)
+            return not self._grid.drifted
+        return not set(self.strategy.registry.cohort_ids) - self._known_before
+
+    def _judge(self) -> None:
         weights = self._standing().weights if self._rounds else [to_weights(self.arrays)] * CLIENTS
         losses = [self.fleet.loss(client, own) for client, own in enumerate(weights)]
         self._grid.drifted = {c + 1 for c, loss in enumerate(losses) if self.fleet.drifted(c, loss)}
+
+    def _round(self) -> None:
         self._rounds += 1
         config = ConfigRecord({ROUND_KEY: self._rounds})
         messages = self.strategy.configure_train(self._rounds, self.arrays, config, self._grid)
@@ -73,16 +90,26 @@ class FlowerArm:
 
 
 def _ours(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
-    return FlowerArm(lambda flagged: _clma(flagged, 0), fleet, initial)
+    return FlowerArm(lambda flagged: _clma(flagged, fleet, 0), fleet, initial)
 
 
 def _ours_with_candidates(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
-    return FlowerArm(lambda flagged: _clma(flagged, CANDIDATES), fleet, initial)
+    return FlowerArm(lambda flagged: _clma(flagged, fleet, CANDIDATES), fleet, initial)
 
 
-def _clma(flagged: Flagged, candidates: int) -> CLMA:
-    rule = ReturnRule(rounds=RETURN_ROUNDS)
-    return CLMA(flagged=flagged, return_rule=rule, recognition=RecognitionRule(), candidates=candidates)
+def _ours_on_demand(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
+    return FlowerArm(lambda flagged: _clma(flagged, fleet, CANDIDATES), fleet, initial, on_demand=True)
+
+
+def _clma(flagged: Flagged, fleet: Fleet, candidates: int) -> CLMA:
+    """The bridge's strategy; as in FedDrift one delta says what is drift and what is good enough."""
+    return CLMA(
+        flagged=flagged,
+        return_rule=ReturnRule(rounds=RETURN_ROUNDS),
+        recognition=RecognitionRule(),
+        candidates=candidates,
+        candidate_rule=CandidateRule(delta=fleet.task.gamma),
+    )
 
 
 def _reference(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
@@ -105,11 +132,12 @@ Make = Callable[[Fleet, Weights, Pattern], Arm]
 ARMS: Mapping[str, Make] = MappingProxyType(
     {
         "ours": _ours,
-        "ours, candidates": _ours_with_candidates,
+        "ours+candidates": _ours_with_candidates,
+        "ours on demand": _ours_on_demand,
         "reference": _reference,
         "FedAvg": _fedavg,
         "IFCA": Ifca,
         "FedDrift": FedDrift,
-        "true clusters": TrueClusters,
+        "true": TrueClusters,
     }
 )

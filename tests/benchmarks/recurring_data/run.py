@@ -28,6 +28,7 @@ class Result:
         flags: clients that the detector flagged in each time step.
         drifts: clients whose concept changed in each time step.
         concepts: how many there were until the end.
+        concepts_seen: how many until each time step.
         downloads: models that a client was sent, mean over clients.
         uploads: models that a client sent.
         evaluations: models not its own that a client scored.
@@ -46,6 +47,7 @@ class Result:
     flags: list[int]
     drifts: list[int]
     concepts: int
+    concepts_seen: list[int]
     downloads: float
     uploads: float
     evaluations: float
@@ -104,6 +106,7 @@ class Setting:
             flags=[len(flagged) for flagged in fleet.flagged],
             drifts=[0, *(int((concepts[now] != concepts[now - 1]).sum()) for now in steps[1:])],
             concepts=self.pattern.count,
+            concepts_seen=[self.pattern.seen(now) for now in steps],
             downloads=fleet.cost.downloads / CLIENTS,
             uploads=fleet.cost.uploads / CLIENTS,
             evaluations=fleet.cost.evaluations / CLIENTS,

@@ -65,7 +65,7 @@ def make_tasks(data: Path) -> Mapping[str, Task]:
     tasks = (
         Task("SINE-2", 2, (2, 20, 2), 500, 300, 0.02, 0.5, _drawn(sine)),
         Task("CIRCLE-2", 2, (2, 20, 2), 500, 300, 0.02, 0.5, _drawn(circle)),
-        Task("SEA-4", 4, (3, 20, 2), 1000, 300, 0.02, 0.06, _pooled(lambda: read_sea(data))),
+        Task("SEA-4", 4, (3, 20, 2), 1000, 300, 0.02, 0.04, _pooled(lambda: read_sea(data))),
         Task("MNIST-2", 2, mnist_net, 200, 200, 0.003, 1.0, _pooled(lambda: read_mnist(data, 2))),
         Task("MNIST-4", 4, mnist_net, 200, 200, 0.003, 1.0, _pooled(lambda: read_mnist(data, 4))),
     )
