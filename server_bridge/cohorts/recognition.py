@@ -35,7 +35,7 @@ class RecognitionRule:
         errors: standard errors (jackknife over blocks of parameters) clear of zero.
     """
 
-    level: float = 0.3
+    level: float = 0.25
     margin: float = 0.05
     errors: float = 2.0
 
