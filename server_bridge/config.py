@@ -43,8 +43,9 @@ class StrategySection(Section):
     minority of hostile gateways cannot move it far. `trimmed-mean` and `krum` withstand `hostile_share` of a cohort.
     With `part_opposing` a gateway that works against the others of its cohort is regrouped as if it had flagged, and
     left out of the mean where it was regrouped before (`clma`).
-    `merge_threshold` is the cosine distance at which cohorts merge; left out: never. `return_rounds` is for how many
-    rounds in a row a small cohort that split off must agree with another to go back (`clma`); 0: never.
+    `merge_threshold` is the cosine distance of two cohorts' changes from the root's weights at which they merge; left
+    out: never. `return_rounds` is for how many rounds in a row a small cohort that split off must agree with another to
+    go back (`clma`); 0: never.
     `recognition` sends drifted gateways to the cohort that their changed weights point to (`clma`). With `candidates`
     a flagged gateway first evaluates the models of at most so many other cohorts and trains in the best, if its loss is
     at most `candidate_delta` above what that model has on its own members' data (`clma`, `clma-paper`); 0: none.

@@ -215,9 +215,14 @@ class CohortRegistry:
         return gone
 
     def merge_similar(
-        self, selector: ParamSelector, threshold: float, *, spared: Iterable[CohortId] = ()
+        self,
+        selector: ParamSelector,
+        threshold: float,
+        *,
+        spared: Iterable[CohortId] = (),
+        origin: CohortId | None = None,
     ) -> dict[CohortId, CohortId]:
-        """Merge cohorts whose weights lie within a cosine distance, the closest first.
+        """Merge cohorts whose weights, or changes, lie within a cosine distance, the closest first.
 
         The older cohort stays (the root is the oldest) and gets the mean of both, weighted by
         their member counts.
@@ -226,14 +231,18 @@ class CohortRegistry:
             selector: which tensors are compared.
             threshold: least cosine distance of two different cohorts.
             spared: cohorts that take no part, such as those just split off.
+            origin: a cohort from whose weights changes are measured; it takes no part. ``None``: the
+                weights are compared, of which nearly all is what the cohorts began with.
 
         Returns:
             Merged cohort to the one that it went into.
         """
         merged: dict[CohortId, CohortId] = {}
-        while (pair := self._closest(selector, set(spared))) is not None and pair[0] < threshold:
-            apart, kept, gone = pair
-            self.merge(kept, gone, facts={"distance": apart, "threshold": threshold, "rule": "merged"})
+        apart = set(spared) | ({origin} if origin is not None else set())
+        from_where = None if origin is None else np.asarray(selector.flatten(self._models[origin]), np.float64)
+        while (pair := self._closest(selector, apart, from_where)) is not None and pair[0] < threshold:
+            distance, kept, gone = pair
+            self.merge(kept, gone, facts={"distance": distance, "threshold": threshold, "rule": "merged"})
             merged = {name: kept if target == gone else target for name, target in merged.items()}
             merged[gone] = kept
         return merged
@@ -262,9 +271,12 @@ class CohortRegistry:
         self._lineage.append(move)
         self._round_moves.append(move)
 
-    def _closest(self, selector: ParamSelector, spared: set[CohortId]) -> tuple[float, CohortId, CohortId] | None:
+    def _closest(
+        self, selector: ParamSelector, spared: set[CohortId], origin: NDArray[np.float64] | None
+    ) -> tuple[float, CohortId, CohortId] | None:
         names = [cohort for cohort, model in self._models.items() if model and cohort not in spared]
         vectors = [np.asarray(selector.flatten(self._models[cohort]), np.float64) for cohort in names]
+        vectors = vectors if origin is None else [vector - origin for vector in vectors]
         units = [vector / length if (length := float(np.linalg.norm(vector))) > 0 else vector for vector in vectors]
         pairs = [(1.0 - float(units[i] @ units[j]), names[i], names[j]) for j in range(len(names)) for i in range(j)]
         return min(pairs, key=lambda pair: pair[0], default=None)

@@ -68,6 +68,8 @@ class CLMA(FedAvg):
         param_selector: the tensors it compares; all but BatchNorm statistics if not given.
         merge_cohorts_threshold: cohorts whose weights lie within this cosine distance merge at a
             round's end (ours); those split off in the same round do not. ``None`` for never.
+        reconverged: the same for the cohorts' changes from the root's weights; the root takes no part.
+            Weights are alike for what cohorts began with, changes for where they went.
         flagged: round to the node ids that drifted; overrules the clients' ``clma-drift``.
         loss_gamma: Algorithm 2 on the server: a client drifted if its ``clma-loss`` is above that
             of its round before by more than this. It never moves a client that this adaptation
@@ -102,6 +104,7 @@ class CLMA(FedAvg):
         new_cohort_id: Callable[[], CohortId] | None = None,
         aggregation: Aggregation | None = None,
         return_rule: ReturnRule | None = None,
+        reconverged: float | None = None,
         defence: Defence | None = None,
         recognition: RecognitionRule | None = None,
         candidates: int = 0,
@@ -114,6 +117,7 @@ class CLMA(FedAvg):
         self.cohorter = cohorter or FamilyCohorter()
         self.param_selector = param_selector or DefaultSelector()
         self.merge_cohorts_threshold = merge_cohorts_threshold
+        self.reconverged = reconverged
         self.aggregation = aggregation or Aggregation()
         self.registry = CohortRegistry(new_cohort_id)
         self._known = KnownConcepts(recognition, candidates, candidate_rule or CandidateRule(), self.param_selector)
@@ -363,9 +367,10 @@ class CLMA(FedAvg):
         return self.aggregation.combine(models, [update.examples for update in updates])
 
     def _merge(self, created: Sequence[CohortId]) -> int:
-        if self.merge_cohorts_threshold is None:
-            return 0
-        merged = self.registry.merge_similar(self.param_selector, self.merge_cohorts_threshold, spared=created)
+        merged: dict[CohortId, CohortId] = {}
+        for threshold, origin in ((self.merge_cohorts_threshold, None), (self.reconverged, ROOT)):
+            if threshold is not None and (origin is None or self.registry.params(origin)):
+                merged |= self.registry.merge_similar(self.param_selector, threshold, spared=created, origin=origin)
         for gone, kept in merged.items():
             logger.info("cohorts_merged", cohort=gone, into=kept)
         return len(merged)

@@ -34,7 +34,8 @@ class StrategySettings:
     Attributes:
         name: ``clma``, ``clma-paper`` (Algorithm 3 as published), ``fedavg`` or ``fedadam``.
         cut: least mean cosine inside a cohort (``clma``); ``None`` decides by the evidence instead.
-        merge_threshold: cosine distance at which cohorts merge; ``None`` for never (``clma*``).
+        merge_threshold: cosine distance of the cohorts' changes from the root's weights at which they
+            merge; ``None`` for never (``clma*``).
         algorithm2: whether rises of a client's loss count as drift (``clma*``).
         gamma: the rise that counts.
         learning_rate: the server's (``fedadam``).
@@ -120,7 +121,7 @@ def make_strategy(
     return CLMA(
         cohorter=cohorter,
         param_selector=AllParams() if paper else None,
-        merge_cohorts_threshold=settings.merge_threshold,
+        reconverged=settings.merge_threshold,
         flagged=flagged,
         loss_gamma=settings.gamma if settings.algorithm2 else None,
         new_cohort_id=new_cohort_id,

@@ -128,3 +128,17 @@ def test_history_and_lineage_are_bounded() -> None:
         registry.snapshot()
     assert len(registry.lineage) == 10_000
     assert len(registry.history) == 1_000
+
+
+def test_cohorts_merge_by_where_they_went_from_the_root_and_never_with_it() -> None:
+    """All share nearly all of their weights; c1 and c3 went the same way."""
+    began, there, elsewhere = np.random.default_rng(0).normal(size=(3, 500)) * [[10.0], [1.0], [1.0]]
+    registry = CohortRegistry()
+    models = {ROOT: began, "c1": began + there, "c2": began + elsewhere, "c3": began + 0.9 * there}
+    for client, (name, vector) in enumerate(models.items()):
+        registry.set_params(name, {"w": vector})
+        registry.place(client, name)
+    assert registry.merge_similar(AllParams(), 0.5, origin=ROOT) == {"c3": "c1"}
+    assert registry.members("c1") == [1, 3]
+    np.testing.assert_allclose(registry.params("c1")["w"], began + 0.95 * there)
+    assert set(registry.merge_similar(AllParams(), 0.5)) == {"c1", "c2"}  # by weights everything is alike

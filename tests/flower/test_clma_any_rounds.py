@@ -35,6 +35,7 @@ def _strategy(script: list[Round], merge: float | None, candidates: int) -> CLMA
         recognition=RecognitionRule(),
         candidates=candidates,
         merge_cohorts_threshold=merge,
+        reconverged=merge,
         **options(),
     )
 

@@ -70,6 +70,63 @@ def test_another_drift_is_not_recognised_and_a_return_to_the_root_is() -> None:
     assert back.groups == {"root": [1, *CALM], "c1": [2, 3]}
 
 
+def _says(rounds: Rounds, **losses: float) -> None:
+    """What clients report of the weights that they are sent."""
+    for name, loss in losses.items():
+        rounds.clients[int(name[1:])].metrics["clma-loss"] = loss
+
+
+def _on_trial() -> Rounds:
+    """8 and 9 were recognised as c1's by their weights; their former model had a loss of 3, c1 has 0.5 on its own."""
+    rounds = _recurring(_weights_alone)
+    _drift(rounds)
+    _says(rounds, c8=3.0, c9=3.0)
+    rounds.run()
+    assert rounds.groups["c1"] == FIRST + LATER
+    return rounds
+
+
+def test_whom_the_next_loss_refutes_leaves_again_and_counts_nowhere_else() -> None:
+    rounds = _on_trial()
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+    np.testing.assert_allclose(rounds.strategy.registry.params("c1")["w"], rounds.mean(FIRST)["w"], atol=1e-5)
+    np.testing.assert_allclose(rounds.strategy.registry.params("c2")["w"], rounds.mean(LATER)["w"], atol=1e-5)
+    moves = rounds.strategy.registry.round_moves
+    assert [(m.client, m.source, m.target, m.reason) for m in moves] == [(n, "c1", "c2", "drifted") for n in LATER]
+    facts = moves[0].facts or {}
+    assert (facts["rule"], facts["loss"], facts["former_loss"]) == ("refuted", 3.0, 3.0)
+    assert "looked like that of c1" in facts["sentence"]
+    assert rounds.run().groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+
+
+def test_each_is_judged_by_itself_and_once() -> None:
+    rounds = _on_trial()
+    _says(rounds, c9=0.8)
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": [*FIRST, 9], "c2": [8]}
+    _says(rounds, c9=3.0)
+    assert rounds.run().groups["c1"] == [*FIRST, 9]
+
+
+def test_who_is_away_stays_on_trial_also_when_the_bridge_is_killed() -> None:
+    rounds = _on_trial()
+    rounds.clients[8].away = True
+    _says(rounds, c9=0.8)
+    rounds.run()
+    state = decode_state(encode_state(rounds.strategy.export_state()))
+    rounds.strategy = _weights_alone(flags())
+    rounds.strategy.import_state(state)
+    rounds.clients[8].away = False
+    assert rounds.run().groups == {"root": CALM, "c1": [*FIRST, 9], "c2": [8]}
+
+
+def test_an_adaptations_end_acquits() -> None:
+    rounds = _on_trial()
+    rounds.strategy.end_adaptation()
+    assert rounds.run().groups["c1"] == FIRST + LATER
+
+
 def _judge(rounds: Rounds, cohort: str) -> Callable[[Model], Metrics]:
     """Whoever judges so lives in the concept of a cohort: its present weights have a loss of 0.5, all others 2."""
     right = rounds.strategy.registry.params(cohort)["w"]

@@ -31,7 +31,7 @@ def test_parameters_arrive() -> None:
     clma = make_strategy(StrategySettings(cut=0.5, merge_threshold=0.01))
     assert isinstance(clma, CLMA)
     assert isinstance(clma.cohorter, CosineCohorter)
-    assert (clma.cohorter.cut, clma.merge_cohorts_threshold) == (0.5, 0.01)
+    assert (clma.cohorter.cut, clma.reconverged, clma.merge_cohorts_threshold) == (0.5, 0.01, None)
     default = make_strategy(StrategySettings())
     assert isinstance(default, CLMA)
     assert isinstance(default.cohorter, FamilyCohorter)

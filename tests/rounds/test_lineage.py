@@ -97,9 +97,13 @@ def test_cohorts_that_merge_are_told(tmp_path: Path) -> None:
     side.look()
     check_whole(side)
     merged = [each for each in side.store.lineage.moves() if each.reason == "merged"]
-    assert {each.gateway for each in merged} == {"g1", "g2", "g3", "g4"}
+    assert {(each.gateway, each.source, each.target) for each in merged} == {("g3", "c2", "c1"), ("g4", "c2", "c1")}
     assert all(each.statistics["distance"] < each.statistics["threshold"] == 2.0 for each in merged)
-    assert {life.ended_why for life in side.store.lineage.cohorts() if life.id != "root"} == {"merged"}
+    assert {life.id: life.ended_why for life in side.store.lineage.cohorts()} == {
+        "root": None,
+        "c1": None,
+        "c2": "merged",
+    }
 
 
 def test_what_an_adaptation_without_a_release_moved_is_taken_back(tmp_path: Path) -> None:
