@@ -63,7 +63,7 @@ class StrategySection(Section):
     min_nodes: Natural = 1
     aggregation: Literal["mean", "trimmed-mean", "median", "krum"] = "mean"
     hostile_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
-    part_opposing: bool = True
+    part_opposing: bool = False
     return_rounds: Annotated[int, Field(ge=0)] = 2
     recognition: bool = True
     candidates: Annotated[int, Field(ge=0, le=16)] = 0

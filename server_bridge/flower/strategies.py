@@ -67,7 +67,7 @@ class StrategySettings:
     min_nodes: int = 1
     aggregation: RuleName = "mean"
     hostile_share: float = HOSTILE_SHARE
-    part_opposing: bool = True
+    part_opposing: bool = False
     return_rounds: int = RETURN_ROUNDS
     recognition: bool = True
     candidates: int = 0

@@ -35,12 +35,12 @@ QUICK_ROUNDS = 4
 SEEDS = 4
 MODES: Mapping[str, StrategySettings] = {
     "mean": StrategySettings(),
+    "mean, opposing parted": StrategySettings(part_opposing=True),
     "trimmed-mean": StrategySettings(aggregation="trimmed-mean"),
     "median": StrategySettings(aggregation="median"),
     "krum": StrategySettings(aggregation="krum"),
-    "mean, nobody parted": StrategySettings(part_opposing=False),
 }
-QUICK_MODES = ("mean", "mean, nobody parted")
+QUICK_MODES = ("mean", "mean, opposing parted")
 HOSTILE = (("hostile-1", Family.PERMUTED), ("hostile-2", Family.FLIPPED), ("hostile-3", Family.STATIONARY))
 
 

@@ -5,7 +5,7 @@ import pytest
 from tests.benchmarks.hostile import HOSTILE, MODES, QUICK_ATTACKS, QUICK_MODES, plans, run, run_arm
 from tests.benchmarks.motion_fleet import MotionFleet
 
-PARTING = MODES["mean"]
+PARTING = MODES["mean, opposing parted"]
 
 
 @pytest.mark.long

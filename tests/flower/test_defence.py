@@ -118,7 +118,7 @@ def test_the_engine_names_gateways() -> None:
     members = {f"g{i}": MemoryGateway(towards(shared, 0.1, i)) for i in range(1, 7)}
     members["g2"].tamper = with_update(lambda delta: {name: 20 * tensor for name, tensor in delta.items()})
     members["g3"].tamper = with_update(lambda delta: {name: -tensor for name, tensor in delta.items()})
-    strategy = make_strategy(StrategySettings())
+    strategy = make_strategy(StrategySettings(part_opposing=True))
     outcome = run_round(strategy, MqttGrid(MemoryFleet(members), grid_settings()), initial_weights(), 1, {}, 1.0)
     assert outcome.noted["g2"].startswith("clipped-update: 19.7 times as long")
     assert outcome.noted["g3"].startswith("opposing-update: works against the others")
@@ -127,8 +127,8 @@ def test_the_engine_names_gateways() -> None:
     assert outcome.regrouped == {"g3"}
 
 
-@pytest.mark.parametrize("settings", [StrategySettings(part_opposing=False), StrategySettings(name="clma-paper")])
-def test_by_option_and_in_paper_mode_nobody_is_parted_for_working_against_the_rest(settings: StrategySettings) -> None:
+@pytest.mark.parametrize("settings", [StrategySettings(), StrategySettings(name="clma-paper", part_opposing=True)])
+def test_by_default_and_in_paper_mode_nobody_is_parted_for_working_against_the_rest(settings: StrategySettings) -> None:
     members = {f"g{i}": MemoryGateway(towards(direction(1), 0.1, i)) for i in range(1, 5)}
     members["g2"].tamper = with_update(lambda delta: {name: -20 * tensor for name, tensor in delta.items()})
     outcome = run_round(
