@@ -61,6 +61,17 @@ def divisions(cosines: Matrix) -> list[Sides]:
     return [sides for sides in unique.values() if sides.any()]
 
 
+def partitions(cosines: Matrix, most: int) -> list[list[NDArray[np.intp]]]:
+    """The levels of both trees of the centred cosines with 3 to ``most`` groups, as groups of row numbers."""
+    apart, counts = centred(cosines), np.arange(3, min(most, len(cosines) - 1) + 1)
+    methods: tuple[Method, ...] = ("average", "complete")
+    return [
+        [np.flatnonzero(labels == label) for label in np.unique(labels)]
+        for method in methods
+        for labels in _cut(apart, method, counts).T
+    ]
+
+
 def gap(cosines: Matrix, apart: Matrix, sides: Sides) -> Gap:
     """How far apart the two sides lie.
 

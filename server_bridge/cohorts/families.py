@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from server_bridge.cohorts.blocks import Similarities, best_split
 from server_bridge.cohorts.evidence import Evidence, Matrix
-from server_bridge.cohorts.net_families import disattenuated, divide, least_alike
+from server_bridge.cohorts.net_families import disattenuated, divide, least_alike, several
 from server_bridge.cohorts.one_family import beyond_one_family
 from server_bridge.cohorts.separation import Group, Separation, mean_inside, separate
 from server_bridge.cohorts.shared_direction import limit_of, parts_in_common
@@ -88,12 +88,16 @@ def _refine_net(
     cosines = evidence.root_cosines[np.ix_(rows, rows)]
     known = None if reliability is None else reliability[rows]
     divided = divide(cosines, known) if len(rows) > 2 else None
-    if divided is None:
+    groups = several(cosines, known)
+    if not groups and divided is not None:
+        groups = [np.flatnonzero(~divided.sides), np.flatnonzero(divided.sides)]
+    if not groups:
         return _undivided(cosines, known, rows)
+    threshold = divided.limit if divided is not None else least_alike(len(rows), known is not None)
     families = []
-    for side in (~divided.sides, divided.sides):
-        told = Family(rows[side], "told-apart", divided.limit)
-        families += _keep_rule(_refine_net(evidence, reliability, rows[side], told), told)
+    for group in groups:
+        told = Family(rows[group], "told-apart", threshold)
+        families += _keep_rule(_refine_net(evidence, reliability, rows[group], told), told)
     return families
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from server_bridge.cohorts.division import centred, divisions, gap
 from server_bridge.cohorts.evidence import Matrix, measure
 from server_bridge.cohorts.families import find_families
-from server_bridge.cohorts.net_families import SINGLE, SINGLE_UNSURE, disattenuated, divide, limit
+from server_bridge.cohorts.net_families import SINGLE, SINGLE_UNSURE, disattenuated, divide, limit, several
 from tests.benchmarks.cohorts_data.rivals import silhouette
 
 
@@ -109,3 +109,17 @@ def test_two_updates_of_a_net_are_parted_by_reliability_or_when_hardly_alike() -
     assert rules(0.3, 0.9) == [(1, "less-alike-than-reliable")] * 2
     assert rules(0.3, None) == [(2, "cannot-tell")]
     assert rules(0.1, None) == [(1, "hardly-alike")] * 2
+
+
+def test_families_of_which_two_are_nearer_to_each_other_are_told_apart_at_once() -> None:
+    families = np.repeat(np.arange(4), 3)
+    values = np.where(families[:, None] == families, 0.8, np.where(families[:, None] // 2 == families // 2, 0.4, 0.1))
+    np.fill_diagonal(values, 1.0)
+    assert [group.tolist() for group in sorted(several(values, None), key=lambda group: int(group[0]))] == [
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 7, 8],
+        [9, 10, 11],
+    ]
+    assert several(_cosines([12], 0.0), np.full(12, 0.8)) == []
+    assert several(_cosines([6, 6], 0.3), None) == []
