@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.benchmarks.cohort_recovery import Recovery, save
+from tests.benchmarks.cohort_recovery import Recovery, main, save
 from tests.benchmarks.cohorts_data.chart import chart
 from tests.benchmarks.cohorts_data.drifted import adjusted_rand
 from tests.benchmarks.cohorts_data.synthetic import Recipe, draw
@@ -39,3 +39,13 @@ def test_a_chart_names_its_cases_and_ways() -> None:
     drawn = chart("Level", [entry])
     assert "gas: batch 2 &amp; 3" in drawn
     assert drawn.count("<circle") == 1
+
+
+@pytest.mark.long
+@pytest.mark.data
+@pytest.mark.reference
+@pytest.mark.parametrize("case", ["gas batches [4, 6] x 4", "digits turn 90 | turn 180 | turn 270 x 4"])
+def test_families_of_real_drifts_are_found_in_a_quick_run(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """In 20 and 10 seeds all were (docs/cohorting.md); here 2."""
+    main(["--quick", "--seeds", "2", "--only", case])
+    assert "ours 1.000  ours+context 1.000" in capsys.readouterr().out

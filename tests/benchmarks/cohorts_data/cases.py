@@ -1,8 +1,8 @@
 """The cases of the recovery benchmark: name, draw by seed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -82,13 +82,13 @@ def _words(recipe: Recipe) -> str:
 
 def gas_cases(data: Path, work: Path) -> Iterator[Case]:
     """Clients on gas-sensor batches."""
-    fleet = GasFleet(data, work)
+    fleet = cache(lambda: GasFleet(data, work))
 
     def fixed(families: list[tuple[int, int]]) -> Callable[[int], Drifted]:
-        return lambda seed: fleet.draw(families, seed)
+        return lambda seed: fleet().draw(families, seed)
 
     def mixed(batches: list[int]) -> Callable[[int], Drifted]:
-        return lambda seed: fleet.draw(
+        return lambda seed: fleet().draw(
             [
                 (b, int(n))
                 for b, n in zip(batches, np.random.default_rng(seed).integers(1, 7, len(batches)), strict=True)
@@ -112,23 +112,29 @@ def recipe_cases(data: Path, work: Path) -> Iterator[Case]:
     """The same gas clients trained longer, and by another optimiser."""
     recipes: dict[Section, str] = {"gas Adam 0.003": "Adam 0.003 x 10", "gas descent": "descent 0.01 x 10"}
     for section, recipe in recipes.items():
-        fleet = GasFleet(data, work, RECIPES[recipe])
+        fleet = cache(partial(GasFleet, data, work, RECIPES[recipe]))
+
+        def of(batches: Sequence[int], members: int, fleet: Callable[[], GasFleet] = fleet) -> Callable[[int], Drifted]:
+            return lambda seed: fleet().draw([(batch, members) for batch in batches], seed)
+
         for batch in (2, 3, 4, 6):
             for members in (2, 4, 8):
-                families = [(batch, members)]
-                yield Case(f"batch {batch} x {members}", section, "level", partial(fleet.draw, families), True)
+                yield Case(f"batch {batch} x {members}", section, "level", of([batch], members), True)
         for batches, members in (([3, 4], 4), ([3, 6], 4), ([4, 6, 2], 4), ([3, 4, 6, 2], 4), ([4, 6], 2), ([4, 6], 1)):
             claim: Claim = "power" if members == 4 else "pairs"
-            draw_one = partial(fleet.draw, [(batch, members) for batch in batches])
-            yield Case(f"batches {batches} x {members}", section, claim, draw_one, True)
+            yield Case(f"batches {batches} x {members}", section, claim, of(batches, members), True)
 
 
 def digit_cases(data: Path, work: Path) -> Iterator[Case]:
     """Clients on digits whose labels are swapped or whose images are turned."""
-    fleet = DigitsFleet(data, work)
+    fleet = cache(lambda: DigitsFleet(data, work))
+
+    def of(drifts: Sequence[str], members: int) -> Callable[[int], Drifted]:
+        return lambda seed: fleet().draw([(drift, members) for drift in drifts], seed)
+
     for drift in ("swap 12 34", "turn 90", "turn 180"):
         for members in (2, 4, 8, 25):
-            yield Case(f"{drift} x {members}", "digits", "level", partial(fleet.draw, [(drift, members)]), True)
+            yield Case(f"{drift} x {members}", "digits", "level", of([drift], members), True)
     for drifts in (
         ("swap 12 34", "swap 56 78"),
         ("swap 12 34", "swap 12 56"),
@@ -137,29 +143,26 @@ def digit_cases(data: Path, work: Path) -> Iterator[Case]:
     ):
         for members in (1, 2, 4):
             claim: Claim = "power" if members == 4 else "pairs"
-            draw_one = partial(fleet.draw, [(drift, members) for drift in drifts])
             quick = members == 4 and drifts[0] == "turn 90"
-            yield Case(f"{' | '.join(drifts)} x {members}", "digits", claim, draw_one, not quick)
+            yield Case(f"{' | '.join(drifts)} x {members}", "digits", claim, of(drifts, members), not quick)
 
 
 def motion_cases(work: Path) -> Iterator[Case]:
     """Clients with remounted motion sensors."""
-    fleets = [MotionFleet(work, base) for base in range(MOTION_BASES)]
+    fleet = cache(partial(MotionFleet, work))
 
     def people(seed: int) -> tuple[int, ...]:
         return tuple(int(s) for s in np.random.default_rng(seed).permutation(SUBJECTS))
 
     def level(members: int) -> Callable[[int], Drifted]:
-        return lambda seed: fleets[seed % MOTION_BASES].draw([(seed % len(REMOUNTS), people(seed)[:members])], seed)
+        return lambda seed: fleet(seed % MOTION_BASES).draw([(seed % len(REMOUNTS), people(seed)[:members])], seed)
 
     def apart(remounts: tuple[int, ...], members: int) -> Callable[[int], Drifted]:
-        return lambda seed: fleets[seed % MOTION_BASES].draw(
+        return lambda seed: fleet(seed % MOTION_BASES).draw(
             [(r, people(seed)[k * members : (k + 1) * members]) for k, r in enumerate(remounts)], seed
         )
 
-    yield Case(
-        "the demo's two families of 4", "motion", "power", lambda s: fleets[s % MOTION_BASES].draw(DEMO, s), True
-    )
+    yield Case("the demo's two families of 4", "motion", "power", lambda s: fleet(s % MOTION_BASES).draw(DEMO, s), True)
     for members in (2, 4, 8):
         yield Case(f"one remount x {members}", "motion", "level", level(members), True)
     for members in (1, 2, 4):
