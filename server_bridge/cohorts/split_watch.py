@@ -39,6 +39,7 @@ class SplitWatch:
         self._barred: dict[CohortId, set[CohortId]] = {}
         self._streaks: dict[CohortId, Streak] = {}
         self._earlier: dict[CohortId, Parameters] = {}
+        self._descendants: dict[CohortId, set[CohortId]] = {}
         self._looked_at: set[CohortId] = set()
 
     def split(
@@ -61,8 +62,13 @@ class SplitWatch:
         for name, model in former.items():
             self._origins.setdefault(name, self._known(model))
         self._origins[cohort] = self._known(_origin(bases))
+        for name in former:
+            self._descendants.setdefault(name, set()).add(cohort)
         if any(is_doubtful(explanation) for explanation in explanations):
             self._doubtful.add(cohort)
+            if len(bases) <= self._rule.few:
+                self._earlier[cohort] = self._origins[cohort]
+                self._looked_at.add(cohort)
         if gone := set(barred):
             self._barred[cohort] = gone
 
@@ -105,13 +111,15 @@ class SplitWatch:
         return [(kept, gone, one) for (kept, gone), one in zip(pairs, found, strict=True)]
 
     def look_again(
-        self, registry: CohortRegistry, replied: Set[CohortId], rule: RecognitionRule
+        self, registry: CohortRegistry, replied: Set[CohortId], tried: Set[CohortId], rule: RecognitionRule
     ) -> list[tuple[CohortId, Recognition]]:
         """Judge small cohorts that split off in an earlier adaptation, once in each later one.
 
         Args:
             registry: who is where, and the weights.
             replied: cohorts that got an update in this round.
+            tried: cohorts whose loss on their own members' data is known, so that the next can refute the
+                decision; others, and those that split off from the small one, it does not go to.
             rule: what a cohort's change since its beginning must show to be a known drift's.
 
         Returns:
@@ -122,7 +130,8 @@ class SplitWatch:
             if cohort not in replied:
                 continue
             self._looked_at.add(cohort)
-            known = self._models(registry, set(registry.cohort_ids) - {cohort} - self._barred.get(cohort, set()))
+            strangers = {cohort} | self._barred.get(cohort, set()) | self._descendants.get(cohort, set())
+            known = self._models(registry, tried - strangers)
             change = group_change(
                 [self._selector.flatten(registry.params(cohort))], [self._selector.flatten(self._earlier[cohort])]
             )
@@ -135,6 +144,10 @@ class SplitWatch:
         """Small cohorts of earlier adaptations whose split was doubtful, and that this one has not looked at."""
         waiting = sorted(self._earlier.keys() - self._looked_at)
         return [cohort for cohort in waiting if 0 < len(registry.members(cohort)) <= self._rule.few]
+
+    def confirm(self, cohort: CohortId) -> None:
+        """Somebody else has been found to belong there: it was no noise."""
+        self._earlier.pop(cohort, None)
 
     def looked_at(self, cohorts: Iterable[CohortId], confirmed: Set[CohortId]) -> None:
         """These have been judged otherwise in this adaptation, and some are not doubtful any more."""
@@ -150,6 +163,7 @@ class SplitWatch:
         names = set(living)
         self._origins = {cohort: model for cohort, model in self._origins.items() if cohort in names}
         self._earlier = {cohort: model for cohort, model in self._earlier.items() if cohort in names}
+        self._descendants = {c: kept for c, born in self._descendants.items() if c in names and (kept := born & names)}
         self._doubtful &= names
         self._looked_at &= names
         self._barred = {c: kept for c, others in self._barred.items() if c in names and (kept := others & names)}
@@ -157,7 +171,6 @@ class SplitWatch:
 
     def end_adaptation(self) -> None:
         """What split off stays for now; a doubtful split is looked at again in later adaptations."""
-        self._earlier |= {cohort: self._origins[cohort] for cohort in sorted(self._doubtful)}
         self._barred = {cohort: others for cohort, others in self._barred.items() if cohort in self._earlier}
         self._origins.clear()
         self._doubtful.clear()
@@ -176,6 +189,7 @@ class SplitWatch:
             "earlier": [[cohort, names[id(model)]] for cohort, model in self._earlier.items()],
             "doubtful": sorted(self._doubtful),
             "barred": [[cohort, sorted(others)] for cohort, others in sorted(self._barred.items())],
+            "descendants": [[cohort, sorted(born)] for cohort, born in sorted(self._descendants.items())],
             "looked_at": sorted(self._looked_at),
             "streaks": [[cohort, each.target, each.rounds] for cohort, each in sorted(self._streaks.items())],
         }
@@ -192,6 +206,7 @@ class SplitWatch:
         self._earlier = {str(cohort): models[name] for cohort, name in document.get("earlier", [])}
         self._doubtful = {str(cohort) for cohort in document["doubtful"]}
         self._barred = {str(cohort): set(map(str, others)) for cohort, others in document.get("barred", [])}
+        self._descendants = {str(cohort): set(map(str, born)) for cohort, born in document.get("descendants", [])}
         self._looked_at = {str(cohort) for cohort in document.get("looked_at", [])}
         self._streaks = {str(cohort): Streak(str(t), int(rounds)) for cohort, t, rounds in document["streaks"]}
 

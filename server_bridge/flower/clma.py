@@ -326,6 +326,8 @@ class CLMA(FedAvg):
         }
         preferred = self._known.ask(server_round, reasons, self.registry, grid, self._addressing.numbered)
         self._formation.looked_at(due, preferred)
+        for client in self._known.moved:
+            self._formation.confirm(preferred[client])
         self.registry.prune_empty()
 
     def _read(self, replies: Iterable[Message]) -> list[ClientUpdate]:

@@ -65,6 +65,7 @@ class Formation:
                 facts = plain(recognition.to_json())
                 self._registry.join([u.client for u in part], recognition.cohort, {u.client: facts for u in part})
                 self._known.joined(part, recognition.cohort)
+                self.confirm(recognition.cohort)
             joined = {update.client for part, _ in known for update in part}
             if rest := [update for update in group if update.client not in joined]:
                 created.append(self._create(rest, assignment))
@@ -113,7 +114,7 @@ class Formation:
         """Small cohorts of earlier adaptations; who goes is on trial like anybody who is recognised."""
         if self._splits is None:
             return
-        for cohort, recognition in self._splits.look_again(self._registry, replied, rule):
+        for cohort, recognition in self._splits.look_again(self._registry, replied, self._known.tried, rule):
             if recognition.cohort not in self._registry.cohort_ids or cohort not in self._registry.cohort_ids:
                 continue
             members = self._registry.members(cohort)
@@ -127,6 +128,11 @@ class Formation:
         """Let go of cohorts that are no more."""
         if self._splits is not None:
             self._splits.forget(self._registry.cohort_ids)
+
+    def confirm(self, cohort: CohortId) -> None:
+        """A cohort that others have been found to belong to was no noise."""
+        if self._splits is not None:
+            self._splits.confirm(cohort)
 
     def due(self) -> list[CohortId]:
         """Small cohorts of earlier adaptations that have not been looked at in this one."""

@@ -45,6 +45,11 @@ class KnownConcepts:
         self._evaluated: dict[ClientId, set[CohortId]] = {}
 
     @property
+    def tried(self) -> set[CohortId]:
+        """Cohorts from before this adaptation whose loss on their own members' data is known."""
+        return set(self._levels.by_cohort) - self._began
+
+    @property
     def asks(self) -> bool:
         """Whether clients evaluate cohorts' models before a round."""
         return self._candidates > 0

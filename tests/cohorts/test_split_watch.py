@@ -76,6 +76,9 @@ def test_cohorts_that_began_alike_are_kept_once_and_come_back() -> None:
     assert list(models) == ["earlier-c2"]
 
 
+TRIED = {ROOT, "c1", "c2"}
+
+
 def _earlier(registry: CohortRegistry, *, barred: Sequence[str] = ()) -> SplitWatch:
     """c1 split off by itself from zero, and that adaptation is over."""
     watch = SplitWatch(ReturnRule(), AllParams())
@@ -88,23 +91,43 @@ def _earlier(registry: CohortRegistry, *, barred: Sequence[str] = ()) -> SplitWa
 def test_a_doubtful_split_is_looked_at_once_in_each_later_adaptation() -> None:
     registry = _registry(c1=5.0, c2=6.0)
     watch = _earlier(registry)
-    assert watch.look_again(registry, {"c2"}, RecognitionRule()) == []
-    ((cohort, recognition),) = watch.look_again(registry, {"c1"}, RecognitionRule())
+    assert watch.look_again(registry, {"c2"}, TRIED, RecognitionRule()) == []
+    ((cohort, recognition),) = watch.look_again(registry, {"c1"}, TRIED, RecognitionRule())
     assert (cohort, recognition.cohort) == ("c1", "c2")
-    assert watch.look_again(registry, {"c1"}, RecognitionRule()) == []
+    assert watch.look_again(registry, {"c1"}, TRIED, RecognitionRule()) == []
     restored = SplitWatch(ReturnRule(), AllParams())
     document, models = watch.export()
     restored.restore(json.loads(json.dumps(document)), models)
     assert restored.due(registry) == []
     restored.end_adaptation()
     assert restored.due(registry) == ["c1"]
-    assert restored.look_again(registry, {"c1"}, RecognitionRule()) != []
+    assert restored.look_again(registry, {"c1"}, TRIED, RecognitionRule()) != []
 
 
 def test_a_cohort_that_has_grown_or_is_barred_from_the_only_one_it_is_like_stays() -> None:
     registry = _registry(c1=5.0, c2=6.0)
-    assert _earlier(registry, barred=["c2"]).look_again(registry, {"c1"}, RecognitionRule()) == []
+    assert _earlier(registry, barred=["c2"]).look_again(registry, {"c1"}, TRIED, RecognitionRule()) == []
     grown = _earlier(registry)
     for client in (20, 21):
         registry.place(client, "c1")
-    assert grown.look_again(registry, {"c1"}, RecognitionRule()) == []
+    assert grown.look_again(registry, {"c1"}, TRIED, RecognitionRule()) == []
+
+
+def test_it_goes_to_no_cohort_that_the_next_loss_cannot_refute_or_that_split_off_from_it() -> None:
+    registry = _registry(c1=5.0, c2=6.0)
+    assert _earlier(registry).look_again(registry, {"c1"}, TRIED - {"c2"}, RecognitionRule()) == []
+    parent = _earlier(registry)
+    parent.split("c2", [{"w": np.zeros(2)}] * 3, {"c1": {"w": np.zeros(2)}}, [None])
+    parent.end_adaptation()
+    assert parent.look_again(registry, {"c1"}, TRIED, RecognitionRule()) == []
+
+
+def test_a_larger_group_or_one_that_others_were_found_to_belong_to_is_no_noise() -> None:
+    registry = _registry(c1=5.0, c2=6.0)
+    watch = SplitWatch(ReturnRule(), AllParams())
+    watch.split("c1", [{"w": np.zeros(2)}] * 3, {ROOT: {"w": np.zeros(2)}}, [None])
+    watch.end_adaptation()
+    assert watch.due(registry) == []
+    joined = _earlier(registry)
+    joined.confirm("c1")
+    assert joined.due(registry) == []
