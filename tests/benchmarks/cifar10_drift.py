@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import platform
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -74,7 +75,7 @@ def save(name: str, runs: Runs, summary: Mapping[str, Any], folder: Path = RESUL
         "rounds": [{"arm": arm, "seed": seed, **_short(a)} for (arm, seed), mine in runs.items() for a in mine],
     }
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
-    stem = f"cifar10_drift_{''.join(c if c.isalnum() else '-' for c in name)}"
+    stem = f"cifar10_drift_{'-'.join(re.findall('[0-9A-Za-z]+', name))}"
     (folder / f"{stem}_accuracy.svg").write_text(accuracy_chart(runs, f"CIFAR-10, {name}: accuracy"), encoding="utf-8")
     (folder / f"{stem}_cohorts.svg").write_text(cohort_chart(runs, f"CIFAR-10, {name}: cohorts"), encoding="utf-8")
 
