@@ -29,15 +29,22 @@ class RecognitionRule:
     ``margin``; and if both stand ``errors`` standard errors clear of zero. Cohorts that a member
     comes from take no part.
 
+    The defaults are low, since the next round's loss refutes a wrong proposal and nothing mends a
+    needless cohort; docs/cohorts.md has what was measured.
+
     Attributes:
         level: least corrected cosine.
         margin: least cosine with the difference of unit directions.
         errors: standard errors (jackknife over blocks of parameters) clear of zero.
     """
 
-    level: float = 0.25
-    margin: float = 0.05
-    errors: float = 2.0
+    level: float = 0.2
+    margin: float = 0.04
+    errors: float = 1.0
+
+    def without_trial(self) -> "RecognitionRule":
+        """Where nothing will refute a wrong proposal: at least 0.3, 0.1 and two errors."""
+        return RecognitionRule(max(self.level, 0.3), max(self.margin, 0.1), max(self.errors, 2.0))
 
 
 @dataclass(frozen=True, slots=True)

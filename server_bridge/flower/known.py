@@ -153,7 +153,8 @@ class KnownConcepts:
             peers if len(bases) == 1 else (),
             [update.reliability for update in group],
         )
-        found = recognise(self._recognition, change, known)
+        tried_next = all(update.loss is not None for update in group)
+        found = recognise(self._recognition if tried_next else self._recognition.without_trial(), change, known)
         if found is None or not found.recognised:
             return None
         logger.info("known_concept", nodes=[update.client for update in group], **plain(found.to_json()))

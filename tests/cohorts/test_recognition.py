@@ -47,9 +47,9 @@ def test_the_similarity_is_the_cosine_over_the_root_of_the_reliability_and_its_e
     assert errors.mean() == pytest.approx(cosines.std(), rel=0.3)  # power: a factor of 1.5 is 7 standard errors
 
 
-def test_two_cohorts_on_the_same_side_leave_a_group_alone() -> None:
+def test_between_two_cohorts_a_group_is_left_alone() -> None:
     base, known, bit = _vectors(3)
-    cohorts = {"c1": base + known, "c2": base + known + 0.1 * bit}
+    cohorts = {"c1": base + known - 0.05 * bit, "c2": base + known + 0.05 * bit}
     found = recognise(RecognitionRule(), group_change(_trained(base, known, 4, 0.5), [base] * 4), cohorts)
     assert found is not None
     assert found.similarity > 0.9
@@ -115,3 +115,8 @@ def test_the_order_of_cohorts_and_members_does_not_matter(order: tuple[str, ...]
     assert (found.cohort, found.second, found.recognised) == (again.cohort, again.second, again.recognised)
     assert found.similarity == pytest.approx(again.similarity)
     assert "c2" in found.sentence
+
+
+def test_where_nothing_refutes_a_proposal_more_is_asked_and_never_less() -> None:
+    assert RecognitionRule().without_trial() == RecognitionRule(0.3, 0.1, 2.0)
+    assert RecognitionRule(0.5, 0.5, 3.0).without_trial() == RecognitionRule(0.5, 0.5, 3.0)
