@@ -71,7 +71,7 @@ class MotionFleet:
 
     def gateway(self, name: str) -> MemoryGateway:
         """An honest gateway."""
-        return MemoryGateway(lambda base, order: self.learn(name, base, order), len(self.clients[name].train))
+        return MemoryGateway(lambda base, order: self.learn(name, base, order), examples=len(self.clients[name].train))
 
     def learn(self, name: str, base: Weights, order: Train) -> Weights:
         """A local round: trained minus base; the same round is not computed twice."""
