@@ -90,7 +90,7 @@ def test_ifca_takes_the_model_with_the_least_loss() -> None:
 def test_a_concept_that_comes_and_goes_leaves_every_arm_with_two_models() -> None:
     pattern = _pattern((3, 0, 1), (3, 1, 1), (5, 0, 0), (7, 0, 1))
     setting = Setting(make_tasks(Path())["SINE-2"], pattern, 1000)
-    results = {arm: setting.run(arm) for arm in ("ours", "ours on demand", "FedDrift")}
+    results = {arm: setting.run(arm) for arm in ("ours", "ours-on-demand", "FedDrift")}
     for arm, result in results.items():
         parted_at_once = [1.0] * STEPS
         # FedDrift isolates first and merges a time step later

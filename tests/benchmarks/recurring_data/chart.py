@@ -14,7 +14,7 @@ COLOURS: Mapping[str, str] = MappingProxyType(
     {
         "ours": "#1f77b4",
         "ours+candidates": "#17becf",
-        "ours on demand": "#2ca02c",
+        "ours-on-demand": "#2ca02c",
         "reference": "#d62728",
         "FedAvg": "#8c8c8c",
         "IFCA": "#9467bd",
