@@ -142,3 +142,11 @@ def test_cohorts_merge_by_where_they_went_from_the_root_and_never_with_it() -> N
     assert registry.members("c1") == [1, 3]
     np.testing.assert_allclose(registry.params("c1")["w"], began + 0.95 * there)
     assert set(registry.merge_similar(AllParams(), 0.5)) == {"c1", "c2"}  # by weights everything is alike
+
+
+def test_nobody_joins_a_cohort_that_there_is_not() -> None:
+    registry = _registry()
+    registry.quarantine(2)
+    with pytest.raises(KeyError, match="c9"):
+        registry.join([2], "c9")
+    assert registry.quarantined == {2}

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from server_bridge.cohorts.membership import ROOT, CohortRegistry
+from server_bridge.cohorts.membership import ROOT, CohortRegistry, Reason
 from server_bridge.cohorts.selectors import AllParams
 
 CLIENTS = st.integers(1, 6)
@@ -51,6 +51,17 @@ class Memberships(RuleBasedStateMachine):
         name = self.registry.create_cohort(members, self._model())
         assert name not in self.seen
         self.seen.append(name)
+
+    @precondition(lambda self: self.known)
+    @rule(data=st.data(), reason=st.sampled_from(["recognised", "returned"]))
+    def recognised(self, data: st.DataObject, reason: Reason) -> None:
+        members = data.draw(st.sets(st.sampled_from(sorted(self.known)), min_size=1))
+        cohort = data.draw(st.sampled_from(self.registry.cohort_ids))
+        before = dict(self.registry.params(cohort))
+        self.registry.join(members, cohort, reason=reason)
+        assert members <= set(self.registry.members(cohort))
+        assert self.registry.params(cohort).keys() == before.keys()
+        assert all(self.registry.params(cohort)[name] is tensor for name, tensor in before.items())
 
     @rule()
     def end_of_round(self) -> None:
