@@ -1,7 +1,7 @@
 """CLMA as a strategy of Flower: Algorithm 1, with Algorithm 3 behind a cohorter."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import structlog
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
@@ -22,6 +22,7 @@ from server_bridge.cohorts.selectors import DefaultSelector, ParamSelector
 from server_bridge.flower.addressing import Addressing
 from server_bridge.flower.defence import Defence
 from server_bridge.flower.drifts import DriftBook, Flagged
+from server_bridge.flower.fedavg_options import FedAvgOptions
 from server_bridge.flower.formation import Formation
 from server_bridge.flower.known import KnownConcepts
 from server_bridge.flower.records import (
@@ -34,23 +35,6 @@ from server_bridge.flower.state import StrategyState
 from server_bridge.flower.updates import ClientUpdate, read_replies
 
 logger = structlog.get_logger(__name__)
-
-MetricsFunction = Callable[[list[RecordDict], str], MetricRecord]
-
-
-class FedAvgOptions(TypedDict, total=False):
-    """What FedAvg takes, and CLMA passes on."""
-
-    fraction_train: float
-    fraction_evaluate: float
-    min_train_nodes: int
-    min_evaluate_nodes: int
-    min_available_nodes: int
-    weighted_by_key: str
-    arrayrecord_key: str
-    configrecord_key: str
-    train_metrics_aggr_fn: MetricsFunction | None
-    evaluate_metrics_aggr_fn: MetricsFunction | None
 
 
 class CLMA(FedAvg):

@@ -19,9 +19,10 @@ from server_bridge.cohorts.family_cohorter import FamilyCohorter
 from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
 from server_bridge.cohorts.selectors import AllParams
-from server_bridge.flower.clma import CLMA, FedAvgOptions
+from server_bridge.flower.clma import CLMA
 from server_bridge.flower.defence import Defence
 from server_bridge.flower.drifts import Flagged
+from server_bridge.flower.fedavg_options import FedAvgOptions
 from server_bridge.flower.state import StrategyState
 
 StrategyName = Literal["clma", "clma-paper", "fedavg", "fedadam"]

@@ -9,7 +9,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from numpy.typing import NDArray
 
 from server_bridge.fleet.transport import Order
-from server_bridge.flower.clma import CLMA, FedAvgOptions
+from server_bridge.flower.clma import CLMA
+from server_bridge.flower.fedavg_options import FedAvgOptions
 from server_bridge.flower.grid import MqttGrid
 from server_bridge.flower.records import cohort_name, set_message_id, to_record, to_tensors
 from tests.flower.memory_fleet import Judge, MemoryFleet, MemoryGateway, direction, initial_weights
