@@ -56,10 +56,11 @@ def full_reliability(halves: NDArray[np.float64]) -> NDArray[np.float64]:
 def find_families(evidence: Evidence, reliability: NDArray[np.float64] | None) -> list[Family]:
     """Group n changes.
 
-    In their order: changes that share nothing are parted; then, as long as a split is told from
-    one family by its likelihood (and, where coordinates are exchangeable, by draws of one
-    family) and its groups are far enough apart, groups are split; what is left is one family if
-    it is alike enough for its reliability. Where that is not known, it stays together.
+    In their order, where coordinates are exchangeable: changes that share nothing are parted; then,
+    as long as a split is told from one family by its likelihood and by draws of one family and its
+    groups are far enough apart, groups are split; what is left is one family if it is alike enough
+    for its reliability. Where that is not known, it stays together. Updates of real nets are divided
+    as long as two groups lie far enough apart: by chance alone a few large coordinates would decide.
 
     Args:
         evidence: of the changes, none of them zero.
@@ -69,13 +70,15 @@ def find_families(evidence: Evidence, reliability: NDArray[np.float64] | None) -
         Families that cover 0 to n - 1.
     """
     found: list[Family] = []
+    if evidence.structured:
+        everybody = np.arange(len(evidence.cosines))
+        return _refine_net(evidence, reliability, everybody, Family(everybody, "cannot-tell", 0.0))
     parts = parts_in_common(evidence.cosines, evidence.chance_errors)
     limit = limit_of(len(evidence.cosines)) * float(np.median(evidence.chance_errors))
     for part in parts:
         rule = "nothing-in-common" if len(parts) > 1 else "cannot-tell"
         rows = np.array(part, np.intp)
-        refine = _refine_net if evidence.structured else _refine
-        found += refine(evidence, reliability, rows, Family(rows, rule, limit))
+        found += _refine(evidence, reliability, rows, Family(rows, rule, limit))
     return found
 
 
