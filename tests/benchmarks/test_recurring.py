@@ -117,13 +117,14 @@ def _result(arm: str, accuracy: float, kept: int, pattern: str = "A", seed: int 
 def test_bars_hold_or_are_missed_by_the_mean_and_name_the_patterns_that_miss() -> None:
     runs = [_result("ours", 0.90, 2), _result("true", 0.9099, 2), _result("FedDrift", 0.90, 9)]
     runs += [_result("ours", 0.88, 5, "B"), _result("true", 0.91, 2, "B"), _result("FedDrift", 0.92, 9, "B")]
-    found = {bar.claim[0]: bar for bar in bars(runs)}
+    alone = _result("true", 0.5, 2, "C")  # a run that ours lacks counts for nothing
+    found = {bar.claim[0]: bar for bar in bars([*runs, alone])}
     values = {claim: bar.value for claim, bar in found.items()}
     # points behind, the share of models sent, cohorts above the two concepts; no bar without its rival
     assert values == pytest.approx({"1": 1.995, "2": 2.0, "3": 35 / 90, "6": 1.5})
     assert {claim for claim, bar in found.items() if bar.held} == {"1"}
     assert [found[claim].exceptions for claim in "1236"] == ["B", "B", "B", "B"]
-    assert "MISSED  but for B" in bar_table(bars(runs))
+    assert "MISSED, missed by B" in bar_table(bars(runs))
 
 
 def test_a_run_that_was_stopped_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:

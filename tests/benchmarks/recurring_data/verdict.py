@@ -73,10 +73,8 @@ def bar_table(found: Sequence[Bar]) -> str:
     lines = []
     for bar in sorted(found, key=lambda bar: (bar.claim, OURS.index(bar.arm))):
         verdict = "held" if bar.held else "MISSED"
-        except_for = f"  but for {bar.exceptions}" if bar.exceptions else ""
-        lines.append(
-            f"{bar.claim:52s} {bar.arm:16s} {bar.task:9s} {bar.value:7.2f} of {bar.limit:5.2f} {verdict}{except_for}"
-        )
+        by = f", missed by {bar.exceptions}" if bar.exceptions else ""
+        lines.append(f"{bar.claim:40s} {bar.arm:16s} {bar.task:9s} {bar.value:7.2f} of {bar.limit:5.2f} {verdict}{by}")
     return "\n".join(lines)
 
 
@@ -86,13 +84,20 @@ def mean(runs: Sequence[Result], value: Value) -> float:
 
 
 def _bars_of(task: str, arm: str, arms: Mapping[str, Sequence[Result]]) -> list[Bar]:
+    def both(rival: str, measure: str, pattern: str | None) -> tuple[float, float]:
+        ours, theirs = _shared(arms[arm], arms.get(rival, ()))
+        return _mean_of(ours, measure, pattern), _mean_of(theirs, measure, pattern)
+
     def points_behind(rival: str) -> Callable[[str | None], float]:
-        return lambda pattern: (
-            100 * (_mean_of(arms.get(rival, ()), "next", pattern) - _mean_of(arms[arm], "next", pattern))
-        )
+        def points(pattern: str | None) -> float:
+            ours, theirs = both(rival, "next", pattern)
+            return 100 * (theirs - ours)
+
+        return points
 
     def share_sent(pattern: str | None) -> float:
-        return _mean_of(arms[arm], "sent", pattern) / _mean_of(arms.get("FedDrift", ()), "sent", pattern)
+        ours, theirs = both("FedDrift", "sent", pattern)
+        return ours / theirs
 
     claims: list[tuple[str, Callable[[str | None], float], float]] = [
         ("1 points behind the true clustering", points_behind("true"), 2.0),
@@ -108,6 +113,12 @@ def _bars_of(task: str, arm: str, arms: Mapping[str, Sequence[Result]]) -> list[
         for claim, value, limit in claims
         if np.isfinite(value(None))
     ]
+
+
+def _shared(ours: Sequence[Result], theirs: Sequence[Result]) -> tuple[list[Result], list[Result]]:
+    """The runs of two arms under the same patterns and seeds: what one lacks is no merit of the other."""
+    common = {(run.pattern, run.seed) for run in ours} & {(run.pattern, run.seed) for run in theirs}
+    return [r for r in ours if (r.pattern, r.seed) in common], [r for r in theirs if (r.pattern, r.seed) in common]
 
 
 def _mean_of(runs: Sequence[Result], measure: str, pattern: str | None) -> float:
