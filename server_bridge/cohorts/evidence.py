@@ -91,7 +91,7 @@ def measure(matrix: NDArray[Any], origins: Sequence[NDArray[Any]]) -> Evidence:
 
     Source: the sign-randomisation variance is sum x_k^2 y_k^2; grouped jackknife, Tukey 1958, in
         its infinitesimal form (Jaeckel 1972), which needs sums over the blocks and not the blocks.
-    Cost: O(n^2 d) time, 32 MB (from 4,096 rows on n 8 kB) and 8 n^2 values beside the input.
+    Cost: O(n^2 d) time, 100 MB (from 4,096 rows on n 24 kB) and 8 n^2 values beside the input.
     """
     rows = len(matrix)
     squares, roots = np.zeros((rows, rows)), np.zeros((rows, rows))
