@@ -67,7 +67,8 @@ def select(quick: bool, words: str) -> list[Choice]:
         for pattern in fitting(DATA, task.concepts)
         for arm in ARMS
     ]
-    return [c for c in choices if (c[0].name, c[1]) == QUICK] if quick else named(choices, words.split())
+    chosen = named(choices, words.split())
+    return [c for c in chosen if (c[0].name, c[1]) == QUICK] if quick else chosen
 
 
 def named(choices: Sequence[Choice], words: Sequence[str]) -> list[Choice]:

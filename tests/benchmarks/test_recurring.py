@@ -8,6 +8,8 @@ from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.training.evaluation import evaluate
 from tests.benchmarks.cohorts_data.real import GRAPH
+from tests.benchmarks.recurring import named, run, select
+from tests.benchmarks.recurring_data.arms import ARMS
 from tests.benchmarks.recurring_data.fleet import ROUNDS
 from tests.benchmarks.recurring_data.keep import add_line, read_lines, save
 from tests.benchmarks.recurring_data.net import SOURCE, Net, make_bundle
@@ -144,3 +146,29 @@ def test_what_is_kept_has_a_mean_over_seeds_and_a_chart_of_both_panels(tmp_path:
     drawn = (tmp_path / "recurring_T.svg").read_text(encoding="utf-8")
     assert drawn.count("<polyline") == 4
     assert drawn.count("<circle") == STEPS
+
+
+@pytest.mark.data
+def test_runs_that_are_on_disk_are_not_run_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, choices = tmp_path / "runs.jsonl", select(quick=True, words="true IFCA")
+    assert [(task.name, pattern, arm) for task, pattern, arm in choices] == [
+        ("SINE-2", "A", "IFCA"),
+        ("SINE-2", "A", "true"),
+    ]
+    first = run(choices, [1000], [], file)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert run(choices, [1000], read_lines(file), file) == first
+    assert capsys.readouterr().out == ""
+    assert [result.agreement for result in first] == [[1.0] * STEPS] * 2
+
+
+def test_a_word_that_names_nothing_is_refused() -> None:
+    tasks = make_tasks(Path())
+    choices = [(tasks[name], pattern, arm) for name in ("SINE-2", "SEA-4") for pattern in "AB" for arm in ARMS]
+    assert {(task.name, pattern) for task, pattern, _ in named(choices, ["SEA-4", "ours"])} == {
+        ("SEA-4", "A"),
+        ("SEA-4", "B"),
+    }
+    assert {arm for _, _, arm in named(choices, ["B", "ours", "FedDrift"])} == {"ours", "FedDrift"}
+    with pytest.raises(SystemExit, match="nothing is called 'Sea'"):
+        named(choices, ["Sea"])
