@@ -4,6 +4,8 @@
 ``python -m tests.benchmarks hostile`` has no peer either: accuracy lost to hostile gateways.
 ``python -m tests.benchmarks cohorting`` sets Algorithm 3 beside the reference package: an hour and more.
 ``python -m tests.benchmarks cohort_recovery`` asks which cohorter finds the true families: `--quick` is seconds.
+``python -m tests.benchmarks cifar10_drift`` repeats the published experiment: an hour; `--quick` is a minute or two.
+``python -m tests.benchmarks gas_drift_cohorts`` has gas sensors that age: `--quick` is seconds.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import structlog
 
-from tests.benchmarks.cifar_data.arms import ARMS, run_arm
+from tests.benchmarks.cifar_data.arms import ALL_ARMS, ARMS, run_arm
 from tests.benchmarks.cifar_data.chart import accuracy_chart, cohort_chart
 from tests.benchmarks.cifar_data.clients import CifarFleet
 from tests.benchmarks.cifar_data.grid import RoundAccount
@@ -99,7 +99,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="1,500 images, 6 rounds, one seed, two arms")
     parser.add_argument("--harder", action="store_true", help="the harder settings, one seed each")
     parser.add_argument("--setting", choices=SETTINGS, action="append", help="only these settings")
-    parser.add_argument("--only", choices=ARMS, action="append", help="only these arms")
+    parser.add_argument("--only", choices=ALL_ARMS, action="append", help="only these arms")
     parser.add_argument("--cache", type=Path, default=CACHE, help=f"folder of what was trained (default {CACHE})")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     return parser.parse_args(arguments)

@@ -26,6 +26,7 @@ def test_labels_turn_at_the_events_one_family_up_and_one_down() -> None:
     assert [family(client) for client in (0, 7, 8)] == ["A", "B", "stationary"]
     assert int(concept(SETTINGS["same direction"], 1, 5)[3]) == 7
     assert concept(SETTINGS["label swaps"], 1, 5).tolist() == [0, 1, 2, 3, 4, 5, 7, 6, 9, 8]
+    assert concept(SETTINGS["two label swaps"], 0, 7).tolist() == [3, 0, 1, 2, 5, 4, 7, 6, 9, 8]
 
 
 @pytest.mark.parametrize("name", ["published", "500 images", "Dirichlet 0.5"])
@@ -68,10 +69,11 @@ def test_the_interval_is_students() -> None:
 @pytest.mark.long
 def test_ours_parts_the_families_fedavg_does_not_and_a_second_run_trains_nothing(tmp_path: Path) -> None:
     setting: Setting = replace(SETTINGS["500 images"], train=200, test=50, rounds=3)
-    runs = run(setting, [1000], ("ours", "FedAvg"), tmp_path)
-    ours, fedavg = runs["ours", 1000], runs["FedAvg", 1000]
+    runs = run(setting, [1000], ("ours", "ours, reliability", "FedAvg"), tmp_path)
+    ours, reliable, fedavg = (runs[arm, 1000] for arm in ("ours", "ours, reliability", "FedAvg"))
     assert [account.flagged for account in ours] == [[], [], [0, 1, 2, 3, 4, 5, 6, 7]]
-    assert [exact(account) for account in ours] == [False, False, True]
+    assert [exact(account) for account in ours] == [exact(account) for account in reliable] == [False, False, True]
+    assert ours[-1].facts[0]["similarity"] < reliable[-1].facts[0]["similarity"]
     assert set(fedavg[-1].cohorts.values()) == {0}
     assert [a.accuracy for a in ours[:2]] == [a.accuracy for a in fedavg[:2]]
     trained = len(list((tmp_path / "trained").rglob("*.npz")))

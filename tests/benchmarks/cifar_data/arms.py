@@ -17,8 +17,12 @@ from tests.benchmarks.cifar_data.clients import CifarFleet, clients_of
 from tests.benchmarks.cifar_data.grid import CountingGrid, RoundAccount
 
 REFERENCE = "reference"
-OURS: Mapping[str, StrategyName] = MappingProxyType({"ours": "clma", "paper mode": "clma-paper", "FedAvg": "fedavg"})
+RELIABLE = "ours, reliability"
+OURS: Mapping[str, StrategyName] = MappingProxyType(
+    {"ours": "clma", RELIABLE: "clma", "paper mode": "clma-paper", "FedAvg": "fedavg"}
+)
 ARMS = ("ours", REFERENCE, "paper mode", "FedAvg")
+ALL_ARMS = (*ARMS, RELIABLE)  # the last by name only: training on halves costs as much again
 MOST_NODES = 2
 
 
@@ -53,7 +57,8 @@ def run_arm(arm: str, fleet: CifarFleet, results: Path, told: Callable[[str], No
 
     initial = ArrayRecord({name: Array(tensor) for name, tensor in fleet.bundle.initial_weights().items()})
     random.seed(fleet.seed)  # flwr draws the participants from it: the same in every arm
-    strategy.start(grid=CountingGrid(clients_of(fleet), ended), initial_arrays=initial, num_rounds=fleet.setting.rounds)
+    clients = clients_of(fleet, tell_reliability=arm == RELIABLE)
+    strategy.start(grid=CountingGrid(clients, ended), initial_arrays=initial, num_rounds=fleet.setting.rounds)
     return rounds
 
 

@@ -11,10 +11,16 @@ from tests.benchmarks.cifar_data.setting import EVENTS, family
 from tests.benchmarks.cifar_data.summary import GROUPS, Runs, of_group
 
 COLOURS: Mapping[str, str] = MappingProxyType(
-    {"ours": "#1f77b4", "reference": "#d62728", "paper mode": "#9467bd", "FedAvg": "#e08a3c"}
+    {
+        "ours": "#1f77b4",
+        "reference": "#d62728",
+        "paper mode": "#9467bd",
+        "FedAvg": "#e08a3c",
+        "ours, reliability": "#17becf",
+    }
 )
 # Arms that part alike lie upon each other: the widest is drawn first.
-WIDTHS: Mapping[str, float] = MappingProxyType({"ours": 5.0, "reference": 1.8, "paper mode": 1.8, "FedAvg": 1.8})
+WIDTHS: Mapping[str, float] = MappingProxyType({"ours": 5.0})
 COHORT_COLOURS = ("#c9ced6", "#4f46e5", "#0f8f83", "#e08a3c", "#b4232a", "#1c8a4c", "#8c564b", "#e377c2", "#17becf")
 PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP, GAP = 330, 210, 44, 46, 40
 CELL, ROW = 20, 13
@@ -78,7 +84,7 @@ def _arm(drawing: Drawing, x: Scale, y: Scale, arm: str, seeds: Sequence[Sequenc
     shortest = min(map(len, seeds))
     mean = np.mean([values[:shortest] for values in seeds], axis=0)
     points = [(x(number), y(float(value))) for number, value in enumerate(mean, 1)]
-    drawing.polyline(points, COLOURS[arm], stroke_width=WIDTHS[arm])
+    drawing.polyline(points, COLOURS[arm], stroke_width=WIDTHS.get(arm, 1.8))
     for values in seeds:
         for number, value in enumerate(values, 1):
             drawing.circle(x(number), y(value), 1.6, COLOURS[arm])

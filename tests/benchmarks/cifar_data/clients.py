@@ -12,8 +12,9 @@ from edge_agent.model.bundle import Bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.training.local_round import minibatches
+from edge_agent.training.split_half import SPLIT_HALF_KEY, cosine, halves
 from edge_agent.wire.tensors import Weights
-from server_bridge.flower.records import to_weights
+from server_bridge.flower.records import DRIFT_KEY, to_weights
 from server_bridge.flower.reporting import DriftReporter
 from tests.benchmarks.cifar_data.grid import Trained
 from tests.benchmarks.cifar_data.images import Images
@@ -52,17 +53,26 @@ class CifarFleet:
         """One local round from the given weights, on the labels of round ``number``."""
         base = self.cache.known(base, f"{self.bundle.digest} {self.setting.name} {self.seed} {number}")
         rows, labels = self.parts[client][0], concept(self.setting, client, number)
-        depends_on = {
-            "what": "train",
-            "base": digest_of(base),
-            "rows": digest_of({"rows": rows}),
-            "labels": labels.tolist().__repr__(),
-            "seed": f"{self.seed} {client} {number}",
-            "how": f"{self.bundle.digest} {GRAPH} {LEARNING_RATE} {EPOCHS} {BATCH_SIZE}",
-        }
-        found = self.cache.get(lambda: self._descend(client, base, labels, number), **depends_on)
+        depends_on = self._training(client, base, rows, number)
+        found = self.cache.get(lambda: self._descend(client, base, rows, labels, number), **depends_on)
         weights = {name[2:]: array for name, array in found.items() if name.startswith("w.")}
         return Trained(weights, float(found["loss"]), float(found["cpu_s"]))
+
+    def reliability(self, client: int, base: Weights, number: int) -> float | None:
+        """The cosine of the updates from two halves of the client's images, as a gateway tells it when asked."""
+        base = self.cache.known(base, f"{self.bundle.digest} {self.setting.name} {self.seed} {number}")
+        rows, labels = self.parts[client][0], concept(self.setting, client, number)
+
+        def compute() -> Arrays:
+            parts = [rows[half] for half in halves(self.images.labels[rows], self.seed)]
+            trained = [self._descend(client, base, part, labels, number) for part in parts]
+            left, right = ({name: found[f"w.{name}"] - base[name] for name in base} for found in trained)
+            agreement = cosine(left, right)
+            return {"cosine": np.array(np.nan if agreement is None else agreement)}
+
+        depends_on = self._training(client, base, rows, number) | {"what": "halves"}
+        agreement = float(self.cache.get(compute, **depends_on)["cosine"])
+        return agreement if np.isfinite(agreement) else None
 
     def accuracy(self, client: int, weights: Weights, number: int) -> float:
         """On the client's test images, labelled as in round ``number``."""
@@ -74,9 +84,21 @@ class CifarFleet:
         wanted = concept(self.setting, client, number)[self.images.labels[rows]]
         return float((said == wanted).mean())
 
-    def _descend(self, client: int, base: Weights, labels: NDArray[np.int64], number: int) -> Arrays:
+    def _training(self, client: int, base: Weights, rows: NDArray[np.intp], number: int) -> dict[str, str]:
+        """All that a local round depends on."""
+        return {
+            "what": "train",
+            "base": digest_of(base),
+            "rows": digest_of({"rows": rows}),
+            "labels": repr(concept(self.setting, client, number).tolist()),
+            "seed": f"{self.seed} {client} {number}",
+            "how": f"{self.bundle.digest} {GRAPH} {LEARNING_RATE} {EPOCHS} {BATCH_SIZE}",
+        }
+
+    def _descend(
+        self, client: int, base: Weights, rows: NDArray[np.intp], labels: NDArray[np.int64], number: int
+    ) -> Arrays:
         began_s = time.process_time()
-        rows = self.parts[client][0]
         pixels, wanted = self.pixels(rows), labels[self.images.labels[rows]]
         step = TrainingStep(self.bundle, GRAPH, base)
         rng = np.random.default_rng([self.seed, client, number])
@@ -97,18 +119,28 @@ class CifarFleet:
 
 @dataclass
 class Client:
-    """One client under one arm: the same code whatever the strategy."""
+    """One client under one arm: the same code whatever the strategy.
+
+    Attributes:
+        tells_reliability: whether it trains on two halves as well when it flags, as our bridge asks it to.
+    """
 
     fleet: CifarFleet
     number: int
+    tells_reliability: bool = False
     context: Context = field(default_factory=lambda: Context(1, 1, {}, RecordDict(), {}))
 
     def train(self, message: Message, server_round: int) -> tuple[Message, Trained]:
         """The reply, with the flag of Algorithm 2 on the round's loss."""
-        trained = self.fleet.train(self.number, to_weights(message.content.array_records["arrays"]), server_round)
-        arrays = ArrayRecord({name: Array(tensor) for name, tensor in trained.weights.items()})
+        base = to_weights(message.content.array_records["arrays"])
+        trained = self.fleet.train(self.number, base, server_round)
+        arrays = ArrayRecord({name: Array(trained.weights[name]) for name in base})
         examples = len(self.fleet.parts[self.number][0])
         reply = DriftReporter(self.context).build_reply(message, arrays, trained.loss, examples)
+        metrics = reply.content.metric_records["metrics"]
+        if self.tells_reliability and metrics[DRIFT_KEY]:
+            reliability = self.fleet.reliability(self.number, base, server_round)
+            metrics.update({} if reliability is None else {SPLIT_HALF_KEY: reliability})
         return reply, trained
 
     def evaluate(self, message: Message, server_round: int) -> tuple[Message, float]:
@@ -119,6 +151,6 @@ class Client:
         return Message(RecordDict({"metrics": metrics}), reply_to=message), accuracy
 
 
-def clients_of(fleet: CifarFleet) -> dict[int, Client]:
+def clients_of(fleet: CifarFleet, *, tell_reliability: bool) -> dict[int, Client]:
     """Fresh clients by Flower's node id."""
-    return {1 + number: Client(fleet, number) for number in range(CLIENTS)}
+    return {1 + number: Client(fleet, number, tell_reliability) for number in range(CLIENTS)}

@@ -16,7 +16,11 @@ TRAIN, TEST, ROUNDS = 4_000, 1_000, 10
 QUICK_TRAIN, QUICK_TEST, QUICK_ROUNDS = 1_500, 200, 6
 FAMILIES = ("A", "B", "stationary")
 SWAPS = {"A": ((0, 1), (2, 3), (4, 5), (6, 7)), "B": ((9, 8), (7, 6), (5, 4), (3, 2))}
-Shift = Literal["opposite", "same direction", "swaps"]
+DOUBLE_SWAPS = {  # the first two at the first event, two more at each
+    "A": ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (0, 2), (1, 3), (4, 6)),
+    "B": ((5, 6), (7, 8), (9, 0), (1, 2), (3, 4), (5, 7), (6, 8), (9, 1)),
+}
+Shift = Literal["opposite", "same direction", "swaps", "double swaps"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Setting:
     Attributes:
         train, test: images a client, at most.
         shift: how labels change at each event: by one class more up (A) and down (B); one (A) and two (B)
-            more up; one more pair of classes swapped, others in A than in B.
+            more up; one more pair of classes swapped, others in A than in B; two more pairs.
         dirichlet: concentration of the classes' shares; ``None`` for IID clients.
         participation: share of the clients in a round.
     """
@@ -52,6 +56,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
             Setting("60 % participation", QUICK_TRAIN, HARDER_TEST, participation=0.6),
             Setting("same direction", QUICK_TRAIN, HARDER_TEST, shift="same direction"),
             Setting("label swaps", QUICK_TRAIN, HARDER_TEST, shift="swaps"),
+            Setting("two label swaps", QUICK_TRAIN, HARDER_TEST, shift="double swaps"),
             Setting("Dirichlet 0.5", QUICK_TRAIN, HARDER_TEST, dirichlet=0.5),
         )
     }
@@ -72,8 +77,9 @@ def concept(setting: Setting, client: int, number: int) -> NDArray[np.int64]:
     events = sum(number >= event for event in EVENTS)
     if mine == "stationary" or events == 0:
         return classes
-    if setting.shift == "swaps":
-        for one, other in SWAPS[mine][:events]:
+    if setting.shift in ("swaps", "double swaps"):
+        pairs = SWAPS[mine][:events] if setting.shift == "swaps" else DOUBLE_SWAPS[mine][: 2 * events]
+        for one, other in pairs:
             classes[[one, other]] = classes[[other, one]]
         return classes
     step = {"A": 1, "B": -1 if setting.shift == "opposite" else 2}[mine]
