@@ -1,12 +1,14 @@
 """What one pass over the changes tells: cosines, their errors, and whether the changes are structured."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from server_bridge.cohorts.plain_noise import central_kurtosis, is_plain_noise
 
 JACKKNIFE_BLOCKS = 32
 CHUNK_VALUES, LEAST_COLUMNS = 1 << 22, 1024  # 32 MB in float64
@@ -33,6 +35,7 @@ class Evidence:
         lengths: (n,) L2 norms of the changes.
         kurtosis: (n,) of each change's coordinates.
         parameters: how many coordinates there are.
+        plain_noise: whether nearest clients differ by normal noise of one scale, whatever the changes look like.
     """
 
     cosines: Matrix
@@ -42,6 +45,7 @@ class Evidence:
     lengths: NDArray[np.float64]
     kurtosis: NDArray[np.float64]
     parameters: int
+    plain_noise: bool = False
 
     @property
     def structure(self) -> float:
@@ -59,9 +63,20 @@ class Evidence:
     @property
     def structured(self) -> bool:
         """Whether the coordinates are those of a real net, and not exchangeable and normal."""
-        margin = max(KURTOSIS_MARGIN, KURTOSIS_ERRORS * float(np.sqrt(24.0 / self.parameters)))
-        odd = abs(float(np.median(self.kurtosis)) - NORMAL_KURTOSIS) > margin
-        return self.structure > STRUCTURED or odd
+        return (self.structure > STRUCTURED or abs(self._excess) > self._margin) and not self.plain_noise
+
+    @property
+    def light_tailed(self) -> bool:
+        """Whether coordinates are more alike in size than normal ones, as steps of Adam are: no noise looks so."""
+        return self._excess < -self._margin
+
+    @property
+    def _excess(self) -> float:
+        return float(np.median(self.kurtosis)) - NORMAL_KURTOSIS
+
+    @property
+    def _margin(self) -> float:
+        return max(KURTOSIS_MARGIN, KURTOSIS_ERRORS * float(np.sqrt(24.0 / self.parameters)))
 
     @property
     def similarities(self) -> Matrix:
@@ -79,6 +94,7 @@ class Evidence:
             self.lengths[rows],
             self.kurtosis[rows],
             self.parameters,
+            self.plain_noise,
         )
 
 
@@ -111,19 +127,18 @@ def measure(matrix: NDArray[Any], origins: Sequence[NDArray[Any]]) -> Evidence:
     scale = np.outer(lengths, lengths)
     chance = np.divide(np.sqrt(squares), scale, out=np.zeros_like(scale), where=scale > 0)
     moments = np.stack([powers[0], np.diag(sums.gram), powers[1], np.diag(squares)])
-    kurtosis = _kurtosis(moments / max(matrix.shape[1], 1))
-    return Evidence(
+    kurtosis = central_kurtosis(moments / max(matrix.shape[1], 1))
+    evidence = Evidence(
         _cosines(sums.gram), _cosines(roots), chance, sums.errors(), lengths, kurtosis, max(matrix.shape[1], 1)
     )
-
-
-def _kurtosis(moments: Matrix) -> NDArray[np.float64]:
-    """From the (4, n) mean powers; 3 where nothing varies."""
-    first, second, third, fourth = moments
-    variance = second - np.square(first)
-    central = fourth - 4.0 * first * third + 6.0 * np.square(first) * second - 3.0 * first**4
-    flat = variance <= 1e-12 * second
-    return np.asarray(np.where(flat, 3.0, central / np.square(np.where(flat, 1.0, variance))), np.float64)
+    if not evidence.structured or evidence.light_tailed:
+        return evidence
+    again = (
+        (number, part)
+        for number, block in enumerate(_blocks(matrix.shape[1]))
+        for part in _chunks(matrix, origins, block)
+    )
+    return replace(evidence, plain_noise=is_plain_noise(evidence.cosines, lengths, again))
 
 
 class _BlockSums:

@@ -95,7 +95,7 @@ def _refine_net(
     if not groups and divided is not None:
         groups = [np.flatnonzero(~divided.sides), np.flatnonzero(divided.sides)]
     if not groups:
-        return _undivided(cosines, known, rows)
+        return _undivided(cosines, evidence.cosines[np.ix_(rows, rows)], known, rows)
     threshold = divided.limit if divided is not None else least_alike(len(rows), known is not None)
     families = []
     for group in groups:
@@ -104,10 +104,16 @@ def _refine_net(
     return families
 
 
-def _undivided(cosines: Matrix, known: NDArray[np.float64] | None, rows: Group) -> list[Family]:
-    """One family if it is alike enough for its reliability; without that, if nothing shows that it is none."""
+def _undivided(cosines: Matrix, plain: Matrix, known: NDArray[np.float64] | None, rows: Group) -> list[Family]:
+    """One family if it is alike enough for its reliability; without that, if nothing shows that it is none.
+
+    Without reliabilities the ``plain`` cosines must be small, too: the roots alone may weigh noise by noise.
+    """
     everybody, least = np.ones(len(rows), bool), least_alike(len(rows), known is not None)
-    if disattenuated(cosines, known, everybody, everybody) < least:
+    similarity = disattenuated(cosines, known, everybody, everybody)
+    if known is None:
+        similarity = max(similarity, disattenuated(plain, None, everybody, everybody))
+    if similarity < least:
         rule = "hardly-alike" if known is None else "less-alike-than-reliable"
         return [Family(row, rule, least) for row in rows[:, None]]
     return [Family(rows, "cannot-tell" if known is None else "alike", least)]

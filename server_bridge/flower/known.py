@@ -8,7 +8,7 @@ from flwr.serverapp import Grid
 
 from server_bridge.cohorts.candidate_choice import CandidateRule, Score, highest_loss
 from server_bridge.cohorts.cohorter import ClientId
-from server_bridge.cohorts.membership import CohortId, CohortRegistry, Reason
+from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Reason
 from server_bridge.cohorts.recognition import Recognition, RecognitionRule, group_change, recognise
 from server_bridge.cohorts.selectors import ParamSelector
 from server_bridge.cohorts.split_watch import plain
@@ -157,6 +157,9 @@ class KnownConcepts:
         found = recognise(self._recognition if tried_next else self._recognition.without_trial(), change, known)
         if found is None or not found.recognised:
             return None
+        if found.cohort == ROOT and any(update.reliability is None for update in group):
+            logger.info("root_needs_reliability", nodes=[update.client for update in group])
+            return None  # the root holds whoever has not drifted yet: a guess may not cost them
         logger.info("known_concept", nodes=[update.client for update in group], **plain(found.to_json()))
         return found
 

@@ -56,3 +56,20 @@ def test_changes_of_zero_are_like_nobody() -> None:
     found = measure(np.zeros((2, 10)), [])
     assert found.cosines[0, 1] == found.block_errors[0, 1] == 0
     assert not found.structured
+
+
+@pytest.mark.parametrize("few", ["anywhere", "last layer"])
+def test_a_drift_of_few_parameters_in_plain_noise_is_no_net_s(few: str) -> None:
+    rng = np.random.default_rng(3)
+    drift = rng.normal(size=20_000) * (rng.random(20_000) < 0.05 if few == "anywhere" else np.arange(20_000) >= 19_000)
+    rows = rng.normal(size=(4, 20_000)) + 0.5 * np.sqrt(20_000) * drift / np.linalg.norm(drift)
+    found = measure(rows, [])
+    assert np.median(found.kurtosis) > 4
+    assert found.plain_noise
+    assert not found.structured
+
+
+def test_noise_of_layers_with_scales_of_their_own_is_not_plain() -> None:
+    rng = np.random.default_rng(4)
+    scale = np.repeat([1.0, 3.0, 0.3, 1.0], 5_000)
+    assert not measure(rng.normal(size=(4, 20_000)) * scale + rng.normal(size=20_000) * scale, []).plain_noise

@@ -39,6 +39,19 @@ def test_families_are_told_apart_in_noise_of_few_directions(sizes: list[int]) ->
     assert _groups(drifted) == drifted.families.tolist()
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("sizes", [[8], [4, 4], [1, 1, 1, 1]])
+def test_drifts_of_few_parameters_are_decided_as_others_are(sizes: list[int], last: bool) -> None:
+    rng, rows = np.random.default_rng(len(sizes)), []
+    families = np.repeat(np.arange(len(sizes)), sizes)
+    moved = np.arange(20_000) >= 19_000
+    drifts = rng.normal(size=(len(sizes), 20_000)) * (moved if last else rng.random((len(sizes), 20_000)) < 0.05)
+    for family in families:
+        drift = 0.5 * np.sqrt(20_000) * drifts[family] / np.linalg.norm(drifts[family])
+        rows.append((drift + rng.normal(size=20_000)) * np.exp(rng.uniform(-0.7, 0.7)))
+    assert _groups(Drifted(np.array(rows, np.float32), families)) == families.tolist()
+
+
 @pytest.mark.parametrize("members", [2, 4, 8])
 def test_clients_with_nothing_in_common_are_parted(members: int) -> None:
     drifted = draw(Recipe([1] * members, SIZE, 1.0, steps=True), 0)
