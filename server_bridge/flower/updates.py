@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from flwr.app import ConfigRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
@@ -13,6 +14,9 @@ from server_bridge.cohorts.cohorter import ClientId
 from server_bridge.flower.records import DRIFT_KEY, LOSS_KEY, RELIABILITY_KEY, to_tensors
 
 Model = Mapping[str, NDArray[Any]]
+# Beyond these a claim is nonsense, and its products leave float64: float32 holds no larger loss and no weight near
+# the fourth root of float64's end, and counts are exact up to there.
+LARGEST_LOSS, LARGEST_WEIGHT, LARGEST_COUNT = float(np.finfo(np.float32).max), 1e60, 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +30,8 @@ class ClientUpdate:
         params: its trained weights.
         examples: its weight in averages, positive.
         drifted: whether it says that it drifted.
-        loss: its loss, if it gave a finite one.
-        reliability: the cosine of updates from two halves of its data, if it gave one.
+        loss: its loss, if it gave one that float32 holds.
+        reliability: the cosine of updates from two halves of its data, if it gave one; in [-1, 1].
         metrics: all that it reported in the reply's metric record.
     """
 
@@ -60,15 +64,21 @@ def read_update(message: Message, cohort: str, base: Model, examples_key: str) -
     refusal = check_examples(examples) or check_like(params, base)
     if refusal is not None or not isinstance(examples, int | float):
         return refusal or Refusal("bad-examples", f"{examples_key} is {examples!r}")
+    if examples > LARGEST_COUNT:
+        return Refusal("bad-examples", f"{examples_key} is {examples}, more than anybody has")
+    params = _like(params, base)
+    if (refusal := _check_range(params)) is not None:
+        return refusal
+    loss, half = (_finite(_value(message, metrics, key)) for key in (LOSS_KEY, RELIABILITY_KEY))
     return ClientUpdate(
         client=message.metadata.src_node_id,
         cohort=cohort,
         base=base,
-        params={name: params[name].astype(base[name].dtype, copy=False) for name in base},
+        params=params,
         examples=float(examples),
         drifted=_finite(_value(message, metrics, DRIFT_KEY)) not in (None, 0.0),
-        loss=_finite(_value(message, metrics, LOSS_KEY)),
-        reliability=_finite(_value(message, metrics, RELIABILITY_KEY)),
+        loss=None if loss is None or abs(loss) > LARGEST_LOSS else loss,
+        reliability=None if half is None else min(1.0, max(-1.0, half)),
         metrics=metrics,
     )
 
@@ -99,6 +109,21 @@ def read_replies(
         else:
             updates[client] = update
     return [updates[client] for client in sorted(updates)], refused
+
+
+def _like(params: Model, base: Model) -> dict[str, NDArray[Any]]:
+    """The tensors in the base's order and dtypes; what is too large for these becomes infinite."""
+    with np.errstate(over="ignore"):
+        return {name: params[name].astype(base[name].dtype, copy=False) for name in base}
+
+
+def _check_range(params: Model) -> Refusal | None:
+    """Refuse weights that sums of products cannot be made of; names the tensor."""
+    for name, tensor in params.items():
+        largest = max(float(tensor.max(initial=0)), -float(tensor.min(initial=0)))
+        if largest > LARGEST_WEIGHT:
+            return Refusal("bad-norm", f"tensor {name!r} has a value of size {largest:.3g}")
+    return None
 
 
 def _value(message: Message, metrics: MetricRecord, name: str) -> object:

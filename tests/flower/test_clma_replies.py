@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.engine import run_round
 from server_bridge.flower.grid import MqttGrid
-from server_bridge.flower.records import set_message_id
+from server_bridge.flower.records import set_message_id, to_record, to_tensors
 from server_bridge.flower.state import encode_state
-from tests.flower.by_hand import CALM, A, Rounds, close, flags, fleet_of, options
+from server_bridge.flower.strategies import StrategyName, StrategySettings, make_strategy
+from server_bridge.flower.updates import ClientUpdate, read_update
+from tests.flower.by_hand import CALM, A, Rounds, close, flags, fleet_of, grid_of, options
 from tests.flower.memory_fleet import MemoryFleet, MemoryGateway, initial_weights, towards
 from tests.flower.memory_fleet import settings as grid_settings
 
@@ -42,6 +44,7 @@ SPOILT: dict[str, Callable[[dict[str, NDArray[Any]]], dict[str, NDArray[Any]]]] 
     "missing": lambda m: {"w": m["w"]},
     "dtype": lambda m: {**m, "b": m["b"].astype(np.int64)},
 }
+BEYOND_FLOAT32 = 1e200
 
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
@@ -57,7 +60,36 @@ def test_a_reply_that_cannot_be_averaged_is_left_out_by_name(
     close(rounds.strategy.registry.params("root"), rounds.mean([3] if 1 in flagged else [1, 3]))
 
 
-@pytest.mark.parametrize("count", [0, -1, float("nan"), float("inf"), [3]])
+@pytest.mark.parametrize("flagged", [[], [1, 2], [2]])
+def test_weights_that_the_base_cannot_hold_are_left_out(flagged: list[int]) -> None:
+    clients = fleet_of(a=[1, 2], c=[3])
+    clients[2].spoil = lambda m: {**m, "w": np.full(m["w"].shape, BEYOND_FLOAT32)}
+    rounds = Rounds(CLMA(flagged=flags(r1=flagged), **options()), clients).run()
+    assert rounds.strategy.refused[2].reason == "bad-norm"
+    close(rounds.strategy.registry.params("root"), rounds.mean([3] if 1 in flagged else [1, 3]))
+
+
+@pytest.mark.parametrize("name", ["clma", "clma-paper"])
+@pytest.mark.parametrize("flagged", [[], [1, 2, 3]])
+def test_weights_whose_squares_leave_float64_are_left_out(name: StrategyName, flagged: list[int]) -> None:
+    strategy = make_strategy(StrategySettings(name=name), flagged=lambda _: set(flagged))
+    base = {"w": np.zeros(64)}
+    grid = grid_of(fleet_of(c=[1, 2, 3, 4]))
+    replies = []
+    for message in strategy.configure_train(1, to_record(base), ConfigRecord(), grid):
+        node = message.metadata.dst_node_id
+        set_message_id(message, str(node))
+        trained = np.random.default_rng(node).normal(size=64) if node != 2 else np.full(64, -BEYOND_FLOAT32)
+        metrics = MetricRecord({"num-examples": 10, "clma-loss": 0.5})
+        replies.append(Message(RecordDict({"a": to_record({"w": trained}), "m": metrics}), reply_to=message))
+    arrays, _ = strategy.aggregate_train(1, replies)
+    assert arrays is not None
+    assert np.abs(to_tensors(arrays)["w"]).max() < 10.0
+    assert isinstance(strategy, CLMA)
+    assert strategy.refused[2].reason == "bad-norm"
+
+
+@pytest.mark.parametrize("count", [0, -1, float("nan"), float("inf"), [3], 1.7e308])
 def test_a_reply_without_examples_is_left_out(count: Any) -> None:
     clients = fleet_of(a=[1, 2], c=[3])
     clients[2].metrics["num-examples"] = count
@@ -73,6 +105,28 @@ def test_losses_that_are_no_numbers_and_absent_metrics_do_no_harm() -> None:
     rounds = Rounds(CLMA(loss_gamma=0.1, **options()), clients)
     for _ in range(2):
         assert rounds.run().groups == {"root": [1, 2, 3]}
+
+
+@pytest.mark.parametrize("loss", [1e308, -1e308])
+def test_a_loss_that_no_sum_can_hold_is_none(loss: float) -> None:
+    clients = fleet_of(a=[1], c=[2, 3])
+    clients[2].metrics["clma-loss"] = loss
+    strategy = CLMA(flagged=flags(r1=[1]), loss_gamma=0.1, **options())
+    Rounds(strategy, clients).run()
+    assert strategy.export_state().document["known"]["levels"] == [["root", 0.5]]
+    encode_state(strategy.export_state())
+
+
+@pytest.mark.parametrize(("told", "read"), [(1e308, 1.0), (-7.0, -1.0), (0.3, 0.3), (float("nan"), None)])
+def test_a_cosine_of_halves_is_one(told: float, read: float | None) -> None:
+    message = Message(RecordDict({}), 2, "train")
+    set_message_id(message, "m")
+    metrics = MetricRecord({"num-examples": 10, "clma-split-half": told})
+    record = to_record(initial_weights())
+    reply = Message(RecordDict({"arrays": record, "metrics": metrics}), reply_to=message)
+    update = read_update(reply, "root", initial_weights(), "num-examples")
+    assert isinstance(update, ClientUpdate)
+    assert update.reliability == read
 
 
 def test_error_replies_are_named() -> None:
