@@ -12,6 +12,8 @@ MIB = 1024 * 1024
 
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Natural = Annotated[int, Field(ge=1)]
+MOST_ROUNDS, MOST_SAMPLES = 10_000, 1_000_000_000
+Samples = Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
 
 
 class BridgeSection(Section):
@@ -97,7 +99,7 @@ class RoundSection(Section):
     keep it. Left out: as `learning_rate`. `evaluate_timeout_s` is for each candidate that a gateway evaluates.
     """
 
-    rounds: Natural = 8
+    rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 8
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 600.0
     evaluate_timeout_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 120.0
     attempts: Natural = 3
@@ -106,10 +108,19 @@ class RoundSection(Section):
     first_learning_rate: Annotated[float, Field(gt=0, le=10)] | None = None
     epochs: Annotated[int, Field(ge=1, le=1000)] = 3
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 32
-    min_samples: Natural = 64
-    max_samples: Natural = 5000
+    min_samples: Samples = 64
+    max_samples: Samples = 5000
     coding: Literal["fp32", "fp16", "int8"] = "fp16"
     seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _least_before_most(self) -> Self:
+        if self.min_samples > self.max_samples:
+            raise ValueError(
+                f"min_samples = {self.min_samples} must be at most max_samples = {self.max_samples}:"
+                " no gateway could train"
+            )
+        return self
 
 
 class ReleaseSection(Section):

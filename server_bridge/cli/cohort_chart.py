@@ -50,7 +50,7 @@ def cohort_chart(rounds: Sequence[Column], moves: Sequence[CohortMove], ignored:
     colours = {cohort: _colour(number) for number, cohort in enumerate(c for c in cohorts if c != ROOT)}
     colours[ROOT] = ROOT_COLOUR
     labels = {gateway: f"{gateway} ({IGNORED})" if gateway in ignored else gateway for gateway in gateways}
-    left = MARGIN + SIGN * max(len(label) for label in labels.values()) + 10
+    left = MARGIN + SIGN * max((len(label) for label in labels.values()), default=0) + 10
     step = min(WIDEST_ROUND, max(NARROWEST_ROUND, ROUNDS_WIDTH / len(rounds)))
     height = TOP + ROW * max(len(gateways), len(cohorts)) + MARGIN
     picture = Drawing(left + step * len(rounds) + LEGEND, height, "Cohort of every gateway after every round")

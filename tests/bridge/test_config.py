@@ -40,6 +40,12 @@ def test_tls_files_are_found_beside_the_file(tmp_path: Path) -> None:
         ),
         ('[bridge]\nfleet = "a"\n[triger]\nmin_flags = 3\n', ["[triger]", "did you mean 'trigger'"]),
         ('[bridge]\nfleet = "a"\n[round]\ntimeout_s = -1\n', ["[round] timeout_s = -1", "greater than 0"]),
+        (
+            '[bridge]\nfleet = "a"\n[round]\nmax_samples = 10\n',
+            ["[round]", "min_samples = 64 must be at most max_samples = 10"],
+        ),
+        (f'[bridge]\nfleet = "a"\n[round]\nmax_samples = {10**20}\n', ["[round] max_samples", "1000000000"]),
+        (f'[bridge]\nfleet = "a"\n[round]\nrounds = {10**20}\n', ["[round] rounds", "10000"]),
         ('[bridge]\nfleet = "a"\n[strategy]\nname = "magic"\n', ["[strategy] name = 'magic'", "clma"]),
         ('[bridge]\nfleet = "a"\n[strategy]\ncut = true\n', ["[strategy]", "cut = true: true is not a value"]),
         ('[bridge]\nfleet = "a"\n[strategy]\ncandidates = true\n', ["[strategy]", "candidates = true"]),
