@@ -85,18 +85,19 @@ def _steps(
 ) -> Iterator[CohortMove]:
     """A gateway's way from where the lineage has it to where the round left it; standing still is no move."""
     place = before
+    found = "readmitted" if was_here else "placed"
     for move in moves:
         if move.target is None or move.target == place:
             continue
         if move.source is not None and move.source != place:
-            yield _step(moment, gateway, place, move.source, "placed", {})
+            yield _step(moment, gateway, place, move.source, found if place is None else "placed", {})
             place = move.source
         reason = ("readmitted" if was_here else "newcomer") if move.reason == "joined" else move.reason
         facts = move.facts if move.facts is not None else {}
         yield _step(moment, gateway, place, move.target, reason, named(facts, names))
         place = move.target
     if place != after:
-        yield _step(moment, gateway, place, after, "placed", {})
+        yield _step(moment, gateway, place, after, found if place is None else "placed", {})
 
 
 def _step(

@@ -1,6 +1,6 @@
 """The store's lineage of cohorts, written by whole adaptations: complete, consistent, and whole after any kill."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from edge_agent.errors import RejectedUpdate
+from server_bridge.fleet.transport import Gateway
 from server_bridge.flower.strategies import StrategySettings
 from server_bridge.rounds.lineage import named
 from server_bridge.store.lineage import CohortMove
 from server_bridge.store.store import Store
-from tests.flower.memory_fleet import MemoryGateway, direction, towards
+from tests.flower.memory_fleet import MemoryFleet, MemoryGateway, direction, towards
 from tests.rounds.bench import Bench
 from tests.rounds.test_controller import bench, flag_four, fleet
 
@@ -133,6 +134,32 @@ def test_a_gateway_that_leaves_and_one_that_comes_back_are_told(tmp_path: Path) 
     _adapt(side, "g3")
     ways = [("root", None, "left"), (None, "root", "readmitted")]
     assert [each[1:] for each in told(side.store.lineage.moves(gateway="g6"))][1:] == ways
+    check_whole(side)
+
+
+class _Ignoring(MemoryFleet):
+    """A fleet of which the bridge does not listen to some."""
+
+    ignored: frozenset[str] = frozenset()
+
+    def gateways(self) -> Sequence[Gateway]:
+        return [gateway for gateway in super().gateways() if gateway.id not in self.ignored]
+
+
+def test_a_gateway_that_is_ignored_for_a_round_of_an_adaptation_is_readmitted_to_its_cohort(tmp_path: Path) -> None:
+    made = _Ignoring(fleet().members)
+    side = bench(tmp_path, rounds=3, made=made)
+    ignored = iter([frozenset[str](), frozenset({"g4"}), frozenset[str]()])
+
+    def ignore() -> None:
+        made.ignored = next(ignored)
+
+    made.before_exchange = ignore
+    flag_four(side)
+    side.look()
+    cohort = side.releases.membership["g4"]
+    ways = [(cohort, None, "left"), (None, cohort, "readmitted")]
+    assert [each[1:] for each in told(side.store.lineage.moves(gateway="g4"))][2:] == ways
     check_whole(side)
 
 
