@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
 import structlog
 from flwr.serverapp import Grid
 
@@ -10,7 +11,7 @@ from server_bridge.cohorts.candidate_choice import CandidateRule, Score, highest
 from server_bridge.cohorts.cohorter import ClientId
 from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Reason
 from server_bridge.cohorts.recognition import Recognition, RecognitionRule, group_change, recognise
-from server_bridge.cohorts.selectors import ParamSelector
+from server_bridge.cohorts.selectors import ParamSelector, Vector
 from server_bridge.cohorts.split_watch import plain
 from server_bridge.flower.candidates import Inquiry, inquire, short_list
 from server_bridge.flower.levels import LossLevels
@@ -124,19 +125,30 @@ class KnownConcepts:
         """
         if self._recognition is None:
             return []
-        judged = {u.client: self._judge([u], stable, registry) for u in group} if len(group) > 1 else {}
+        usual = self._usual_changes(group, stable)
+        judged = {u.client: self._judge([u], usual, registry) for u in group} if len(group) > 1 else {}
         singly = {client: found for client, found in judged.items() if found is not None}
-        whole = self._judge(group, stable, registry)
+        whole = self._judge(group, usual, registry)
         pointed_to = {found.cohort for found in singly.values()} | ({whole.cohort} if whole is not None else set())
         if len(pointed_to) < 2:
             return [] if whole is None else [(list(group), whole)]
         parts = [([update], singly[update.client]) for update in group if update.client in singly]
         rest = [update for update in group if update.client not in singly]
-        left = self._judge(rest, stable, registry) if rest else None
+        left = self._judge(rest, usual, registry) if rest else None
         return parts if left is None else [*parts, (rest, left)]
 
+    def _usual_changes(self, group: Sequence[ClientUpdate], stable: Sequence[ClientUpdate]) -> dict[int, Vector]:
+        """The mean change of the stable clients of each base that the group was sent, by the base's identity."""
+        flat, usual = self._selector.flatten, dict[int, Vector]()
+        for base in {id(update.base): update.base for update in group}.values():
+            origin = flat(base)
+            changes = [flat(update.params) - origin for update in stable if update.base is base]
+            if changes:
+                usual[id(base)] = np.mean(changes, axis=0, dtype=np.float64)
+        return usual
+
     def _judge(
-        self, group: Sequence[ClientUpdate], stable: Sequence[ClientUpdate], registry: CohortRegistry
+        self, group: Sequence[ClientUpdate], usual: Mapping[int, Vector], registry: CohortRegistry
     ) -> Recognition | None:
         if self._recognition is None:
             return None
@@ -146,7 +158,7 @@ class KnownConcepts:
         if not known:
             return None
         bases = {id(update.base): flat(update.base) for update in group}
-        peers = [flat(update.params) - bases[id(update.base)] for update in stable if id(update.base) in bases]
+        peers = [usual[base] for base in bases if base in usual]
         change = group_change(
             [flat(update.params) for update in group],
             [bases[id(update.base)] for update in group],
