@@ -51,7 +51,7 @@ def explain(
 
 def _explanation(ids: Sequence[ClientId], similar: Matrix, errors: Matrix, family: Family, row: int) -> Explanation:
     mates = [int(i) for i in family.rows if i != row]
-    others = [i for i in range(len(ids)) if i != row and i not in set(mates)]
+    others = np.delete(np.arange(len(ids)), family.rows).tolist()
     mean = float(similar[row, mates].mean()) if mates else 1.0
     error = float(errors[row, mates].mean() / np.sqrt(len(mates))) if mates else 0.0
     own, other = (_nearest(ids, similar, errors, row, rows) for rows in (mates, others))

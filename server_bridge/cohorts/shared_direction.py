@@ -1,5 +1,6 @@
 """Clients whose changes have nothing in common: cosines no larger than chance."""
 
+from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
@@ -32,15 +33,18 @@ def parts_in_common(cosines: Matrix, chance_errors: Matrix) -> list[list[int]]:
     """
     scores = np.divide(cosines, chance_errors, out=np.zeros_like(cosines), where=chance_errors > 0)
     np.fill_diagonal(scores, 0.0)
+    pairs = cosines[np.triu_indices(len(cosines), 1)]
+    scatter = float(pairs.std()) if len(pairs) > 1 else 0.0
     parts = _join(scores)
     while len(parts) > 1:
-        doubt = next((pair for pair in combinations(parts, 2) if not _apart(*pair, cosines, scores)), None)
+        doubt = next((pair for pair in combinations(parts, 2) if not _apart(*pair, cosines, scores, scatter)), None)
         if doubt is None:
             break
         parts = [part for part in parts if part not in doubt] + [sorted(doubt[0] + doubt[1])]
     return sorted(parts)
 
 
+@lru_cache
 def limit_of(clients: int) -> float:
     """The joint score above which so many clients' largest is not chance."""
     return float(norm.isf(RISK / pairs_of(clients)))
@@ -74,14 +78,18 @@ def _join(scores: Matrix) -> list[list[int]]:
     return [sorted(part) for part in parts]
 
 
-def _apart(left: list[int], right: list[int], cosines: Matrix, scores: Matrix) -> bool:
+@lru_cache
+def _calm_limit(clients: int, pairs: int) -> float:
+    """The sum of squared scores of so many pairs above which they are no chance."""
+    return float(chi2.isf(CHECK_RISK / pairs_of(clients), pairs))
+
+
+def _apart(left: list[int], right: list[int], cosines: Matrix, scores: Matrix, scatter: float) -> bool:
     across: NDArray[np.float64] = scores[np.ix_(left, right)]
     limit = limit_of(len(scores))
-    calm = bool(np.square(across).sum() <= chi2.isf(CHECK_RISK / pairs_of(len(scores)), across.size))
+    calm = bool(np.square(across).sum() <= _calm_limit(len(scores), across.size))
     if calm and abs(across.sum()) / np.sqrt(across.size) <= limit + 0.5:
         return True
-    pairs = cosines[np.triu_indices(len(cosines), 1)]
-    scatter = float(pairs.std()) if len(pairs) > 1 else 0.0
     mean = float(cosines[np.ix_(left, right)].mean())
     negative = -float(across.sum()) / np.sqrt(across.size) > limit + 0.5
     error = max(scatter / np.sqrt(min(len(left), len(right))), UNSEEN_SCATTER if len(scores) <= FEW else 0.0)
