@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, Float, cast, delete, func, select
 
 from edge_agent.wire.messages import CountsEvent, Event
 from server_bridge.store.database import Database, upsert
@@ -83,8 +83,8 @@ class CountTable:
                 *key,
                 func.max(COUNTS.c.weights_version).label("version"),
                 func.max(COUNTS.c.bucket).label("last"),
-                func.sum(COUNTS.c.labelled).label("labelled"),
-                func.sum(COUNTS.c.right).label("right"),
+                _total(COUNTS.c.labelled).label("labelled"),
+                _total(COUNTS.c.right).label("right"),
             )
             .join(last, (last.c.gateway == COUNTS.c.gateway) & (last.c.weights == COUNTS.c.weights))
             .where(COUNTS.c.bucket > last.c.last - LATEST_BUCKETS, COUNTS.c.labelled > 0)
@@ -133,3 +133,8 @@ class CountTable:
             )
             for row in rows
         ]
+
+
+def _total(column: ColumnElement[int]) -> ColumnElement[float]:
+    """A sum that no gateway's claims overflow; exact up to 2^53."""
+    return func.sum(cast(column, Float))
