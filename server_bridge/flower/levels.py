@@ -1,11 +1,13 @@
 """How well each cohort's model does on its own members' data: what a known concept must come near to."""
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from server_bridge.cohorts.cohorter import ClientId
 from server_bridge.cohorts.membership import CohortId
 from server_bridge.flower.updates import ClientUpdate
+
+MOST_RISE, LEAST_RISE = 3.0, 0.3  # honest members' losses lie nearer to each other
 
 
 class LossLevels:
@@ -37,8 +39,7 @@ class LossLevels:
             if update.loss is not None and update.client not in apart:
                 losses.setdefault(update.cohort, []).append((update.loss, update.examples))
         for cohort in losses.keys() - (self._told - began):
-            mine = losses[cohort]
-            self._levels[cohort] = sum(loss * count for loss, count in mine) / sum(count for _, count in mine)
+            self._levels[cohort] = _level(losses[cohort])
             self._told.add(cohort)
 
     def end_adaptation(self) -> None:
@@ -66,3 +67,13 @@ class LossLevels:
         """
         self._levels = {str(cohort): float(level) for cohort, level in document["levels"]}
         self._told = {str(cohort) for cohort in document["told"]}
+
+
+def _level(told: Sequence[tuple[float, float]]) -> float:
+    """Mean loss by examples of (loss, examples) pairs; a loss far above the usual one counts no higher than that.
+
+    Else one member's claim makes every other's drift look like a false flag.
+    """
+    usual = sorted(loss for loss, _ in told)[(len(told) - 1) // 2]
+    most = usual + max(MOST_RISE * abs(usual), LEAST_RISE)
+    return sum(min(loss, most) * count for loss, count in told) / sum(count for _, count in told)

@@ -165,6 +165,19 @@ def test_a_false_flag_leaves_its_client_where_it_is_and_an_unknown_drift_is_regr
     assert rounds.metrics["clma-num-drifted"] == 1
 
 
+def test_what_one_member_claims_does_not_make_others_drifts_look_false() -> None:
+    rounds = Rounds(_candidates(flags(r1=FIRST, r4=LATER)), fleet_of(a=FIRST, c=CALM + LATER))
+    rounds.clients[CALM[0]].metrics["clma-loss"] = 1e30
+    rounds.run().run()
+    rounds.strategy.end_adaptation()
+    rounds.run()
+    for node in LATER:
+        rounds.clients[node].judge = lambda _: {"loss": 3.0}
+        rounds.clients[node].change = B
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+
+
 @pytest.mark.parametrize("answer", [{}, {"accuracy": 0.5}, {"loss": 0.5, "num-examples": 2}])
 def test_without_usable_answers_the_drift_is_regrouped_as_ever(answer: Metrics) -> None:
     rounds = _recurring(_candidates)

@@ -1,5 +1,6 @@
 import json
 
+import pytest
 from flwr.app import MetricRecord
 
 from server_bridge.flower.levels import LossLevels
@@ -15,6 +16,14 @@ def test_a_level_is_the_mean_by_examples_of_those_that_are_at_home() -> None:
     updates = [_update(1, "root", 0.2, 30), _update(2, "root", 0.6), _update(3, "root", 9.0), _update(4, "c1", None)]
     levels.learn(updates, {3}, set())
     assert levels.by_cohort == {"root": 0.3}
+
+
+@pytest.mark.parametrize("members", [2, 6])
+def test_one_members_claim_does_not_raise_a_level_without_end(members: int) -> None:
+    levels = LossLevels()
+    honest = [_update(client, "root", 0.2) for client in range(1, members)]
+    levels.learn([*honest, _update(members, "root", 3e38, 5000)], set(), set())
+    assert 0.2 <= levels.by_cohort["root"] <= 0.8
 
 
 def test_the_first_round_of_an_adaptation_counts_and_the_latest_of_a_cohort_that_began_in_it() -> None:
