@@ -102,6 +102,8 @@ def make_strategy(
         )
     if settings.name in ("fedavg", "fedadam") and settings.candidates:
         raise ConfigError(f"strategy.candidates is not for {settings.name}", "it has no cohorts: use name = clma")
+    if settings.name in ("fedavg", "fedadam") and settings.part_opposing:
+        raise ConfigError(f"strategy.part_opposing is not for {settings.name}", "it has no cohorts: use name = clma")
     if settings.name == "fedavg":
         return FedAvg(**nodes)
     if settings.name == "fedadam":
