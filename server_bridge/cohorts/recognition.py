@@ -184,11 +184,14 @@ def recognise(
     margins = {k: _margin(whole, best, k) for k in others if k != best}
     second = min(margins, key=lambda k: margins[k], default=None)
     scale = 1.0 / np.sqrt(group.reliability)
-    similarity, error = scale * float(cosines[best]), scale * _error([_cosines(whole - b)[0, 1 + best] for b in blocks])
+    pair = np.ix_([0, 1 + best], [0, 1 + best])
+    similarity = scale * float(cosines[best])
+    error = scale * _error([_cosines(whole[pair] - b[pair])[0, 1] for b in blocks])
     margin, margin_error = np.nan, np.nan
     if second is not None:
         margin = scale * margins[second]
-        margin_error = scale * _error([_margin(whole - b, best, second) for b in blocks])
+        trio = np.ix_([0, 1 + best, 1 + second], [0, 1 + best, 1 + second])
+        margin_error = scale * _error([_margin(whole[trio] - b[trio], 0, 1) for b in blocks])
     clear = similarity >= max(rule.level, rule.errors * error)
     apart = second is None or margin >= max(rule.margin, rule.errors * margin_error)
     return Recognition(
@@ -226,9 +229,10 @@ def _cosines(gram: Matrix) -> Matrix:
 
 def _margin(gram: Matrix, best: int, other: int) -> float:
     """Cosine of the change (row 0) and the difference of two unit directions; 0 if these are one."""
-    cosines = _cosines(gram)
-    between = float(np.sqrt(max(0.0, 2.0 - 2.0 * cosines[1 + best, 1 + other])))
-    return float(cosines[0, 1 + best] - cosines[0, 1 + other]) / between if between > 1e-6 else 0.0
+    rows = [0, 1 + best, 1 + other]
+    cosines = _cosines(gram[np.ix_(rows, rows)])
+    between = float(np.sqrt(max(0.0, 2.0 - 2.0 * cosines[1, 2])))
+    return float(cosines[0, 1] - cosines[0, 2]) / between if between > 1e-6 else 0.0
 
 
 def _error(without: Sequence[float]) -> float:
