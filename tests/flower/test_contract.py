@@ -6,13 +6,11 @@ from abc import ABC
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
 from server_bridge.cohorts.clustering import AutoKMeans, Clusterer, OneCohortPerClient
@@ -21,7 +19,8 @@ from server_bridge.cohorts.projection import project
 from server_bridge.cohorts.selectors import AllParams, DefaultSelector, LastLayers, NameFilter, ParamSelector
 from server_bridge.flower import reporting
 from server_bridge.flower.clma import CLMA
-from server_bridge.flower.records import Run, prepare_process, set_message_id
+from server_bridge.flower.records import prepare_process
+from tests.flower.grid_in_process import GridInProcess
 
 Reporter = Callable[[Context], Any]
 PAPER = {"cohorter": CLMACohorter(center=False, clusterer=AutoKMeans(fixed_k=2)), "param_selector": AllParams()}
@@ -55,29 +54,13 @@ class Client:
         return reply
 
 
-class MemoryGrid(Grid):
+class MemoryGrid(GridInProcess):
     """Flower's grid with clients in this process."""
 
     def __init__(self, clients: dict[int, Client], reporter: Reporter, read_cohort: Callable[[Message], Any]) -> None:
+        super().__init__()
         self.clients, self.reporter, self.read_cohort = clients, reporter, read_cohort
         self.round = 1
-        self.numbers = count(1)
-
-    def set_run(self, run: Run) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Run:
-        raise NotImplementedError
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
 
     def get_node_ids(self) -> list[int]:
         return [node for node, client in self.clients.items() if client.joins <= self.round < client.leaves]
@@ -87,7 +70,7 @@ class MemoryGrid(Grid):
 
     def _reply(self, message: Message) -> Message | None:
         node = message.metadata.dst_node_id
-        set_message_id(message, str(next(self.numbers)))
+        self.numbered(message)
         if message.metadata.message_type == "evaluate":
             self.round = 1 + int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]  # Flower's own
             metrics = MetricRecord({"num-examples": max(self.clients[node].examples, 1), "accuracy": 0.5})

@@ -3,15 +3,13 @@
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
 from flwr.app import Message
-from flwr.serverapp import Grid
 
 from edge_agent.wire.tensors import Weights
-from server_bridge.flower.records import Run, set_message_id
+from tests.flower.grid_in_process import GridInProcess
 
 KIB_A_MIB = 1024
 
@@ -65,38 +63,20 @@ class RoundAccount:
     facts: dict[int, dict[str, Any]] = field(default_factory=dict)
 
 
-class CountingGrid(Grid):
+class CountingGrid(GridInProcess):
     """Hands messages to clients; every round ends with an evaluation, after which ``ended`` is called."""
 
     def __init__(self, clients: Mapping[int, GridClient], ended: Callable[[RoundAccount], None]) -> None:
+        super().__init__()
         self._clients, self._ended = clients, ended
-        self._numbers = count(1)
         self._round = RoundAccount(0)
         self._began = (0.0, 0.0)
-
-    def set_run(self, run: Run) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Run:
-        raise NotImplementedError
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
 
     def get_node_ids(self) -> list[int]:
         return sorted(self._clients)
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        orders = list(messages)
-        for order in orders:
-            set_message_id(order, str(next(self._numbers)))
+        orders = [self.numbered(message) for message in messages]
         if orders[0].metadata.message_type == "evaluate":
             return self._evaluate(orders)
         return self._train(orders)

@@ -1,11 +1,8 @@
 """Flower's grid with the fleet's clients behind it."""
 
 from collections.abc import Iterable
-from itertools import count
-from typing import Any
 
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
 
 from edge_agent.wire.tensors import Weights
 from server_bridge.flower.records import (
@@ -16,17 +13,16 @@ from server_bridge.flower.records import (
     METRICS_KEY,
     RELIABILITY_KEY,
     MetricValue,
-    Run,
     as_float32,
-    set_message_id,
     to_record,
     to_tensors,
 )
 from tests.benchmarks.recurring_data.fleet import Fleet
 from tests.benchmarks.recurring_data.patterns import CLIENTS
+from tests.flower.grid_in_process import GridInProcess
 
 
-class FleetGrid(Grid):
+class FleetGrid(GridInProcess):
     """Clients in this process; node ids from 1.
 
     Attributes:
@@ -37,25 +33,9 @@ class FleetGrid(Grid):
     """
 
     def __init__(self, fleet: Fleet) -> None:
+        super().__init__()
         self.fleet = fleet
         self.drifted: set[int] = set()
-        self._numbers = count(1)
-
-    def set_run(self, run: Run) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Run:
-        raise NotImplementedError
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError
 
     def get_node_ids(self) -> list[int]:
         """All clients, always."""
@@ -66,7 +46,7 @@ class FleetGrid(Grid):
         return [self._reply(message) for message in messages]
 
     def _reply(self, message: Message) -> Message:
-        set_message_id(message, str(next(self._numbers)))
+        self.numbered(message)
         client = message.metadata.dst_node_id - 1
         base = as_float32(to_tensors(next(iter(message.content.array_records.values()))))
         self.fleet.cost.downloads += 1
