@@ -266,7 +266,7 @@ def test_check_finds_nothing_wrong_where_nothing_is(bridge: Path, tmp_path: Path
     ended = run("check", "-c", str(settings))
     assert (ended.status, ended.err) == (Exit.OK, "")
     assert [line.split(":")[0] for line in ended.out.splitlines()] == [
-        f"ok    {what}" for what in ("settings", "bundle", "disk", "trust root", "clock", "broker", "source")
+        f"ok    {what}" for what in ("settings", "bundle", "disk", "trust root", "clock", "broker", "rights", "source")
     ]
 
 

@@ -81,7 +81,7 @@ def test_an_evaluation_counts_holdout_samples_and_leaves_no_update(
     assert outcome.ok, outcome
     assert outcome.update is None
     assert outcome.metrics["num-examples"] == 20
-    assert set(outcome.metrics) == {"num-examples", "loss", "accuracy"}
+    assert set(outcome.metrics) == {"num-examples", "loss", "loss-error", "accuracy"}
 
 
 @pytest.mark.parametrize(
