@@ -19,6 +19,8 @@ DRIFTED = ("gw1", "gw2")
 def is_closed(fleet: ToyFleet, store: Store, since_s: float) -> bool:
     """Every drifted gateway serves released weights of a cohort of its own, nothing is open.
 
+    A state that a killed process left in its outbox is sent by the next one: that one's own status counts, too.
+
     Args:
         since_s: states that the bridge received earlier, in seconds since 1970, tell nothing.
     """
@@ -31,6 +33,8 @@ def is_closed(fleet: ToyFleet, store: Store, since_s: float) -> bool:
     known = store.gateways.states()
     states = {gateway: one.state for gateway, one in known.items() if one.received_s > since_s}
     if latest is None or set(states) != set(fleet.drifts):
+        return False
+    if any(_service(fleet, gateway) for gateway in fleet.drifts):
         return False
     current = {one.cohort: one.current.weights.digest for one in latest[0].cohorts}
     cohorts = {gateway: latest[0].members[gateway].cohort for gateway in DRIFTED if gateway in latest[0].members}
