@@ -9,6 +9,7 @@ from edge_agent.wire.codec import (
     Count,
     Digest,
     FileName,
+    Finite,
     Items,
     Message,
     Name,
@@ -24,6 +25,11 @@ MANIFEST_CAP_BYTES = 1024 * 1024
 TRAINABLE_VALUES_CAP = 2**28  # 1 GiB of float32
 CLASSES_CAP = 100_000
 SAFETENSORS_METADATA = "__metadata__"
+
+LossName = Literal["cross-entropy", "binary-cross-entropy", "mse", "mae", "huber"]
+"""What a model is trained on and watched by, with labels."""
+LabelFreeLossName = Literal["entropy", "pseudo-label"]
+OptimiserName = Literal["sgd", "momentum", "adam", "adamw"]
 
 DType = Literal["float32", "float64", "float16", "int64", "int32", "uint8", "bool"]
 Size = Annotated[int, Field(ge=1, le=2**31)]
@@ -53,32 +59,48 @@ class FeatureSpec(WireModel):
 
 
 class TrainableSpec(WireModel):
-    """A trainable tensor, named as the graph's initialiser. ``role``: shared, personal or task:<name>."""
+    """A trainable tensor, named as the graph's initialiser.
+
+    ``role``: shared; personal (it never leaves the gateway); or task:<name>. ``statistic``: a running mean or
+    variance, which training renews without a gradient.
+    """
 
     name: Name
     dtype: Literal["float32"]
     shape: Annotated[Items[Size], Field(max_length=8)]
     role: Annotated[str, Field(pattern=r"^(shared|personal|task:[A-Za-z0-9_-]{1,64})$")] = "shared"
+    statistic: bool = False
 
 
 class TrainingGraphSpec(WireModel):
     """A training step in plain ONNX operators.
 
-    Graph inputs: the model's inputs under their own names; ``label_input``; for each trainable
-    ``t`` the parameter ``t`` and, per name ``s`` in ``state``, the optimiser state ``<s>.<t>``
-    (zero at first); the scalars (float32, shape []), among them ``learning_rate`` and, for Adam,
-    ``step`` (1 for the first step). Outputs: ``loss`` (mean over the batch), ``out.<t>`` and
-    ``out.<s>.<t>``.
+    Graph inputs, all but the model's own float32: the model's inputs under their own names, or, where ``embedding``
+    names an output of the inference graph, its values under that name; ``label_input`` (none for a label-free loss);
+    for each trainable ``t`` the parameter ``t`` and, per name ``s`` in ``state``, the optimiser state ``<s>.<t>``
+    (zero at first); for each of ``statistics`` (running means and variances, renewed without a gradient) its value;
+    where ``anchored``, for each trainable the fixed ``base.<t>`` of the proximal term; the ``class_inputs``, (classes,)
+    each; the ``scalars``, shape [], among them ``learning_rate`` and, for Adam, ``step`` (1 for the first step).
+    ``defaults`` gives the values of scalars that nobody sets. Outputs: ``loss`` (mean over the batch), the scalars in
+    ``reports``, ``out.<t>``, ``out.<s>.<t>`` and ``out.<statistic>``.
+    ``task``: the task whose parameters it trains.
     """
 
     name: Name
     file: FileName
-    loss: Literal["cross-entropy", "mse"]
-    optimiser: Literal["sgd", "adam"]
+    loss: LossName | LabelFreeLossName
+    optimiser: OptimiserName
     trainable: Names
     state: Names
     scalars: Names
-    label_input: Name = "label"
+    label_input: Name | None = "label"
+    statistics: Names = []
+    anchored: bool = False
+    class_inputs: Names = []
+    defaults: Annotated[Table[Name, Finite], Field(max_length=64)] = {}
+    reports: Names = []
+    embedding: Name | None = None
+    task: Name | None = None
 
 
 class MonitorSpec(WireModel):
@@ -102,9 +124,9 @@ class Manifest(Message):
     outputs: Annotated[Items[OutputSpec], Field(min_length=1, max_length=32)]
     features: Annotated[Items[FeatureSpec], Field(max_length=10_000)] = []
     label_names: Names = []
-    loss: Literal["cross-entropy", "mse"]
+    loss: LossName
     trainable: Annotated[Items[TrainableSpec], Field(min_length=1, max_length=10_000)]
-    training: Annotated[Items[TrainingGraphSpec], Field(max_length=16)] = []
+    training: Annotated[Items[TrainingGraphSpec], Field(max_length=64)] = []
     monitors: Annotated[Table[Name, MonitorSpec], Field(max_length=32)] = {}
     opset: Count
     minimum_agent_version: Name
@@ -139,7 +161,7 @@ def _check_trainable(trainable: list[TrainableSpec]) -> None:
 def _check_files(manifest: Manifest) -> None:
     names = {spec.name for spec in manifest.trainable}
     for graph in manifest.training:
-        unknown = set(graph.trainable) - names
+        unknown = {*graph.trainable, *graph.statistics} - names
         if unknown:
             raise ValueError(f"training graph {graph.name!r} trains unknown tensor {min(unknown)!r}")
         if graph.file not in manifest.files:

@@ -11,6 +11,7 @@ from edge_agent.wire.blobs import BlobReference
 from edge_agent.wire.codec import (
     Count,
     Digest,
+    Finite,
     Identifier,
     Message,
     Name,
@@ -31,7 +32,10 @@ Duration = Annotated[float, Field(gt=0, le=7 * 86_400, allow_inf_nan=False)]
 class Train(WireModel):
     """One local round from the given base weights.
 
-    ``training_graph`` names one of the bundle's; ``coding`` is the update's.
+    ``training_graph`` names one of the bundle's, and so what is trained; ``coding`` is the update's. ``scalars``
+    sets scalars of the graph other than the learning rate. Under the schedule ``fed-ade`` the rate moves between
+    ``learning_rate_min`` and ``learning_rate``. ``task`` keeps to the samples of that task. ``send_worse``: an update
+    that made the held-out loss worse is sent all the same.
     ``config`` is Flower's train config, passed through to the worker and back.
     """
 
@@ -49,6 +53,11 @@ class Train(WireModel):
     max_samples: Positive
     seed: Count
     coding: Literal["fp32", "fp16", "int8"] = "fp16"
+    scalars: Annotated[Table[Name, Finite], Field(max_length=64)] = {}
+    schedule: Literal["constant", "fed-ade"] = "constant"
+    learning_rate_min: Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)] = 0.0
+    task: Name | None = None
+    send_worse: bool = False
     config: Annotated[Table[Name, Scalar], Field(max_length=64)] = {}
 
 
