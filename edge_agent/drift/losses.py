@@ -7,17 +7,23 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 
-LossName = Literal["cross-entropy", "mse"]
+LossName = Literal["cross-entropy", "binary-cross-entropy", "mse", "mae", "huber"]
 Kind = Literal["classification", "regression"]
 
+HUBER_DELTA = 1.0
 
-def sample_losses(loss: LossName, output: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-    """The loss of each sample, unclipped.
+
+def sample_losses(
+    loss: LossName, output: NDArray[Any], labels: NDArray[Any], *, delta: float = HUBER_DELTA
+) -> NDArray[np.float64]:
+    """The loss of each sample, unclipped; classes weigh the same and labels are not smoothed.
 
     Args:
-        loss: ``cross-entropy`` of logits, or ``mse``.
-        output: (n, classes) logits, or (n,) or (n, 1) values; may hold non-finite numbers.
+        loss: ``cross-entropy`` of (n, classes) logits; ``binary-cross-entropy`` of one logit a sample, that of
+            class 1; ``mse``, ``mae`` or ``huber`` of one value a sample.
+        output: (n, classes), or (n,) or (n, 1); may hold non-finite numbers.
         labels: (n,) class numbers 0..classes-1 (integers, or floats that are whole), or target values.
+        delta: where Huber's loss turns from a parabola to a line, > 0.
 
     Returns:
         (n,) float64, >= 0; ``inf`` where the output of the sample is not finite.
@@ -25,20 +31,25 @@ def sample_losses(loss: LossName, output: NDArray[Any], labels: NDArray[Any]) ->
     Raises:
         DataError: shapes that do not fit, or a label that is no class or not finite.
 
+    Source: Huber 1964 for the last, as torch.nn.HuberLoss has it.
+
     Cost:
         O(n classes); no sample gives an empty array.
     """
     if loss == "cross-entropy":
         return _cross_entropy(output, labels)
-    return _squared_error(output, labels)
+    if loss == "binary-cross-entropy":
+        return _binary_cross_entropy(output, labels)
+    return _distance(loss, output, labels, delta)
 
 
 def sample_right(kind: Kind, output: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """Whether the largest logit is the labelled class.
+    """Whether the chosen class is the labelled one.
 
     Args:
         kind: a regression is never right or wrong: all False.
-        output: (n, classes) logits, or values.
+        output: (n, classes) logits, of which the largest chooses; (n,) or (n, 1) logits of class 1, which is
+            chosen above 0; or values.
         labels: (n,) class numbers, or target values.
 
     Returns:
@@ -49,9 +60,18 @@ def sample_right(kind: Kind, output: NDArray[Any], labels: NDArray[Any]) -> NDAr
     """
     if kind == "regression":
         return np.zeros(len(labels), dtype=np.bool_)
+    if is_one_logit(output):
+        logits = _one_a_sample(output, labels)
+        right: NDArray[np.bool_] = ((logits > 0) == _classes_of(labels, 2)) & np.isfinite(logits)
+        return right
     chosen = _class_numbers(output, labels)
-    right: NDArray[np.bool_] = (output.argmax(axis=1) == chosen) & np.isfinite(output).all(axis=1)
-    return right
+    largest: NDArray[np.bool_] = (output.argmax(axis=1) == chosen) & np.isfinite(output).all(axis=1)
+    return largest
+
+
+def is_one_logit(output: NDArray[Any]) -> bool:
+    """Whether a classification's output is (n,) or (n, 1): the logit of class 1 of two."""
+    return output.ndim == 1 or output.shape[1:] == (1,)
 
 
 def _cross_entropy(output: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
@@ -63,23 +83,43 @@ def _cross_entropy(output: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.flo
     return np.where(finite, np.maximum(losses, 0.0), np.inf)
 
 
-def _squared_error(output: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-    if output.shape not in ((len(labels),), (len(labels), 1)) or labels.ndim != 1:
-        raise DataError(f"output {output.shape} and labels {labels.shape} do not fit: one value a sample is needed")
+def _binary_cross_entropy(output: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+    """log(1 + exp(z)) - y z, without overflow."""
+    values = _one_a_sample(output, labels)
+    finite = np.isfinite(values)
+    logits = np.where(finite, values, 0.0)
+    losses = np.maximum(logits, 0.0) - logits * _classes_of(labels, 2) + np.log1p(np.exp(-np.abs(logits)))
+    return np.where(finite, losses, np.inf)
+
+
+def _distance(loss: LossName, output: NDArray[Any], labels: NDArray[Any], delta: float) -> NDArray[np.float64]:
+    values = _one_a_sample(output, labels)
     targets = labels.astype(np.float64)
     if not np.isfinite(targets).all():
         raise DataError("a label is not finite")
-    values = output.reshape(-1).astype(np.float64)
     finite = np.isfinite(values)
     with np.errstate(over="ignore"):
-        squared = np.square(np.where(finite, values, 0.0) - targets)
-    return np.where(finite, squared, np.inf)
+        away = np.abs(np.where(finite, values, 0.0) - targets)
+        if loss == "mse":
+            away = np.square(away)
+        elif loss == "huber":
+            away = np.where(away <= delta, 0.5 * np.square(away), delta * (away - 0.5 * delta))
+    return np.where(finite, away, np.inf)
+
+
+def _one_a_sample(output: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
+    if output.shape not in ((len(labels),), (len(labels), 1)) or labels.ndim != 1:
+        raise DataError(f"output {output.shape} and labels {labels.shape} do not fit: one value a sample is needed")
+    return output.reshape(-1).astype(np.float64)
 
 
 def _class_numbers(output: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.int64]:
     if output.ndim != 2 or labels.ndim != 1 or len(output) != len(labels) or output.shape[1] < 2:
         raise DataError(f"output {output.shape} and labels {labels.shape} do not fit: (n, classes) and (n,) are needed")
-    classes = output.shape[1]
+    return _classes_of(labels, output.shape[1])
+
+
+def _classes_of(labels: NDArray[Any], classes: int) -> NDArray[np.int64]:
     valid = (labels >= 0) & (labels < classes) & (labels == np.floor(labels))
     if not valid.all():
         raise DataError(f"label {labels[~valid][0]} is no class of 0..{classes - 1}")

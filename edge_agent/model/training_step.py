@@ -15,7 +15,7 @@ from edge_agent.model.session import RUNTIME_ERRORS, Session, first_line
 from edge_agent.wire.manifest import Manifest, TrainingGraphSpec
 from edge_agent.wire.tensors import Weights
 
-LOSS = "loss"
+LOSS, LABEL = "loss", "label"
 _Buffers = dict[str, NDArray[np.float32]]
 
 
@@ -43,19 +43,28 @@ class TrainingStep:
         self._given = {name: np.array(value, dtype=np.float32) for name, value in weights.items()}
         self._session = Session(self.spec.file, bundle.read(self.spec.file), {}, threads=threads)
         _check_interface(self._session, self.spec, bundle.manifest)
+        self._label = self.spec.label_input or LABEL
         self._loss = np.zeros((), dtype=np.float32)
         self._scalars = {name: np.zeros((), dtype=np.float32) for name in self.spec.scalars}
         self._sets = (_initial_buffers(self.spec, self._given), _initial_buffers(self.spec, self._given))
         self._bindings = (self._bind(0), self._bind(1))
         self._steps = 0
 
-    def step(self, features: Mapping[str, NDArray[Any]], labels: NDArray[Any], *, learning_rate: float) -> float:
+    def step(
+        self,
+        features: Mapping[str, NDArray[Any]],
+        labels: NDArray[Any],
+        *,
+        learning_rate: float,
+        scalars: Mapping[str, float] | None = None,
+    ) -> float:
         """Train on one batch.
 
         Args:
             features: an array per model input, the batch first.
             labels: (n,) class numbers, or (n,) targets.
             learning_rate: positive and finite.
+            scalars: others of the graph's, where its defaults are not wanted.
 
         Returns: the mean loss over the batch, before the step.
 
@@ -66,9 +75,9 @@ class TrainingStep:
         checked = check_labels(labels, size, self._manifest)
         if not (np.isfinite(learning_rate) and learning_rate > 0):
             raise DataError(f"learning rate {learning_rate} is not positive and finite")
-        self._set_scalars(learning_rate)
+        self._set_scalars(learning_rate, scalars or {})
         binding = self._bindings[self._steps % 2]
-        for name, value in (*features.items(), (self.spec.label_input, checked)):
+        for name, value in (*features.items(), (self._label, checked)):
             binding.bind_cpu_input(name, np.ascontiguousarray(value))
         try:
             self._session.native.run_with_iobinding(binding)
@@ -82,8 +91,8 @@ class TrainingStep:
         current = self._sets[self._steps % 2]
         return {name: current.get(name, value).copy() for name, value in self._given.items()}
 
-    def _set_scalars(self, learning_rate: float) -> None:
-        values = {"learning_rate": learning_rate, "step": float(self._steps + 1)}
+    def _set_scalars(self, learning_rate: float, given: Mapping[str, float]) -> None:
+        values = {**self.spec.defaults, **given, "learning_rate": learning_rate, "step": float(self._steps + 1)}
         for name, buffer in self._scalars.items():
             buffer[...] = values[name]
 
@@ -147,9 +156,9 @@ def _check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manife
     """Refuse a training graph whose inputs and outputs are not as its manifest entry says."""
     primary_output(manifest)
     carried = [*spec.trainable, *(f"{state}.{name}" for state in spec.state for name in spec.trainable)]
-    inputs = {*(tensor.name for tensor in manifest.inputs), spec.label_input, *carried, *spec.scalars}
+    inputs = {*(tensor.name for tensor in manifest.inputs), spec.label_input or LABEL, *carried, *spec.scalars}
     outputs = {LOSS, *(f"out.{name}" for name in carried)}
-    unknown_scalars = set(spec.scalars) - {"learning_rate", "step"}
+    unknown_scalars = set(spec.scalars) - {"learning_rate", "step", *spec.defaults}
     if unknown_scalars:
         raise DataError(f"{spec.file} needs scalar {sorted(unknown_scalars)[0]!r}, unknown to this agent")
     for kind, wanted, found in (("input", inputs, session.inputs), ("output", outputs, session.outputs)):

@@ -18,14 +18,14 @@ from edge_agent.errors import DataError
 from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, refuse_taken, write_bundle
 from edge_agent.model.inference import INFERENCE_GRAPH, primary_output
 from edge_agent.model.session import Session
-from edge_agent.wire.manifest import CLASSES_CAP, DType, Manifest, OutputSpec, TensorSpec, TrainableSpec
+from edge_agent.wire.manifest import CLASSES_CAP, DType, LossName, Manifest, OutputSpec, TensorSpec, TrainableSpec
 from edge_agent.wire.tensors import Weights, encode_weights
 from server_bridge.bundles.calibrate import BATCH_SIZE_DEFAULT, calibrated_monitors, outputs_on
 from server_bridge.bundles.checks import checked_model, for_training, opset, refuse_name, trainable_names
 from server_bridge.bundles.data import read_data
 from server_bridge.bundles.gradients.forward import Forward, Shape
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
-from server_bridge.bundles.gradients.training_graph import LossName, TrainingGraph, training_graph
+from server_bridge.bundles.gradients.training_graph import TrainingGraph, training_graph
 
 MINIMUM_AGENT_VERSION = "0.1.0"
 MODEL_CAP_BYTES = 1024 * 1024 * 1024

@@ -43,7 +43,7 @@ def test_manifest_says_what_the_model_is(tmp_path: Path) -> None:
     assert [(spec.name, spec.dtype, spec.shape) for spec in manifest.inputs] == [("x", "float32", ["n", 3, 30])]
     assert [(spec.name, spec.role) for spec in manifest.outputs] == [("y", "logits")]
     assert [spec.name for spec in manifest.trainable] == ["a.w", "a.b", "b.w", "b.b", "c.w", "c.b", "d.w", "d.b"]
-    assert [graph.name for graph in manifest.training] == ["sgd", "adam"]
+    assert [graph.name for graph in manifest.training] == ["sgd", "momentum", "adam", "adamw"]
     assert manifest.monitors[MONITOR].batch_size == 16
     assert manifest.monitors[MONITOR].parameters["clip"] == pytest.approx(np.log(4))
 

@@ -23,7 +23,14 @@ from edge_agent.model.bundle import (
 )
 from edge_agent.wire.tensors import encode_weights
 
-FILES = ["infer.onnx", "train/adam.onnx", "train/sgd.onnx", WEIGHTS]
+FILES = [
+    "infer.onnx",
+    "train/adam.onnx",
+    "train/adamw.onnx",
+    "train/momentum.onnx",
+    "train/sgd.onnx",
+    WEIGHTS,
+]
 
 
 def files_of(bundle: Bundle) -> dict[str, bytes]:
@@ -77,7 +84,7 @@ def test_unlisted_file_is_not_read(bundle: Bundle) -> None:
 
 
 def test_unknown_training_graph_names_the_known(bundle: Bundle) -> None:
-    with pytest.raises(DataError, match=r"no training graph 'lamb' \(it has 'sgd', 'adam'\)"):
+    with pytest.raises(DataError, match=r"no training graph 'lamb' \(it has 'sgd', 'momentum', 'adam', 'adamw'\)"):
         bundle.training_graph("lamb")
 
 
@@ -140,11 +147,11 @@ class Faults:
         return step
 
 
-@pytest.mark.parametrize("step", range(1, 10))
+@pytest.mark.parametrize("step", range(1, 12))
 def test_failure_at_a_durable_step_leaves_nothing_or_all(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Five files, two directories, the rename, the parent directory."""
+    """Seven files, two directories, the rename, the parent directory."""
     files, target = files_of(bundle), tmp_path / "copy"
     faults = Faults(monkeypatch)
     faults.left = step
@@ -152,7 +159,7 @@ def test_failure_at_a_durable_step_leaves_nothing_or_all(
         write_bundle(target, bundle.manifest, files)
     assert faults.left == 0
     assert not list(tmp_path.glob(".copy*"))
-    if step < 9:
+    if step < 11:
         assert not target.exists()
         write_bundle(target, bundle.manifest, files)
     assert load_bundle(target).digest == bundle.digest
@@ -162,7 +169,7 @@ def test_no_durable_step_is_missed(bundle: Bundle, tmp_path: Path, monkeypatch: 
     files = files_of(bundle)
     faults = Faults(monkeypatch)
     write_bundle(tmp_path / "copy", bundle.manifest, files)
-    assert faults.left == -9
+    assert faults.left == -11
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -39,9 +39,9 @@ def slope(w: NDArray[Any], x: NDArray[Any], label: NDArray[Any]) -> NDArray[Any]
     return gradient
 
 
-def test_sgd_is_the_heavy_ball_in_float64(line: Bundle) -> None:
+def test_momentum_is_the_heavy_ball_in_float64(line: Bundle) -> None:
     x, label = line_data(16)
-    step = TrainingStep(line, "sgd", line.initial_weights())
+    step = TrainingStep(line, "momentum", line.initial_weights())
     w, velocity = line.initial_weights()["w"].astype("f8"), np.zeros((2, 1))
     for _ in range(30):
         loss = step.step({"x": x}, label, learning_rate=0.02)
@@ -64,7 +64,7 @@ def test_adam_is_the_published_one_in_float64(line: Bundle) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("graph", ["sgd", "adam"])
+@pytest.mark.parametrize("graph", ["sgd", "momentum", "adam", "adamw"])
 def test_steps_repeat_bit_for_bit_and_stay_finite(conv_bundle: Bundle, graph: str, threads: int) -> None:
     data = classified(conv1d(), 80)
     ends = []

@@ -3,18 +3,17 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 import onnx
 
+from edge_agent.wire.manifest import OptimiserName
 from server_bridge.bundles.gradients.graph import GraphBuilder
 
-OptimiserName = Literal["sgd", "adam"]
-
-MOMENTUM = 0.9
 ADAM_BETA_1, ADAM_BETA_2, ADAM_EPSILON = 0.9, 0.999, 1e-8
-LEARNING_RATE, STEP = "learning_rate", "step"
+LEARNING_RATE, STEP, MOMENTUM, WEIGHT_DECAY = "learning_rate", "step", "momentum", "weight_decay"
+DEFAULTS: Mapping[str, float] = MappingProxyType({MOMENTUM: 0.9, WEIGHT_DECAY: 0.01})
+"""Of the scalars that nobody need set: torch's own for AdamW's decay."""
 
 
 @dataclass(frozen=True)
@@ -34,15 +33,29 @@ class Optimiser:
 
 
 def _sgd(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
-    """Heavy ball: u = 0.9 u + g, t = t - rate u.
+    """Plain descent: t = t - rate g."""
+    for name, gradient in gradients.items():
+        graph.emit_as(f"out.{name}", "Sub", name, graph.emit("Mul", gradient, LEARNING_RATE))
+
+
+def _momentum(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
+    """Heavy ball: u = momentum u + g, t = t - rate u.
 
     Source: Polyak 1964; torch.optim.SGD without dampening.
     """
-    momentum = graph.scalar(MOMENTUM)
     for name, gradient in gradients.items():
-        kept = graph.emit("Mul", f"momentum.{name}", momentum)
+        kept = graph.emit("Mul", f"momentum.{name}", MOMENTUM)
         velocity = graph.emit_as(f"out.momentum.{name}", "Add", kept, gradient)
         graph.emit_as(f"out.{name}", "Sub", name, graph.emit("Mul", velocity, LEARNING_RATE))
+
+
+def _adamw(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
+    """Adam after t = t - rate weight_decay t, as torch.optim.AdamW orders it.
+
+    Source: Loshchilov and Hutter 2019, algorithm 2.
+    """
+    kept = graph.emit("Sub", graph.scalar(1.0), graph.emit("Mul", LEARNING_RATE, WEIGHT_DECAY))
+    _adam_from({name: graph.emit("Mul", name, kept) for name in gradients}, graph, gradients)
 
 
 def _adam(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
@@ -51,6 +64,10 @@ def _adam(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
     Source: Kingma and Ba 2015, algorithm 1, in torch.optim.Adam's order of operations. The corrections are
         computed in float64: 1 - 0.999 is off by 1e-5 in float32.
     """
+    _adam_from({name: name for name in gradients}, graph, gradients)
+
+
+def _adam_from(starts: Mapping[str, str], graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
     rate, root = _bias_corrections(graph)
     epsilon = graph.scalar(ADAM_EPSILON)
     for name, gradient in gradients.items():
@@ -58,7 +75,7 @@ def _adam(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
         second = _moving_mean(graph, f"v.{name}", graph.emit("Mul", gradient, gradient), ADAM_BETA_2)
         scale = graph.emit("Add", graph.emit("Div", graph.emit("Sqrt", second), root), epsilon)
         change = graph.emit("Mul", graph.emit("Div", first, scale), rate)
-        graph.emit_as(f"out.{name}", "Sub", name, change)
+        graph.emit_as(f"out.{name}", "Sub", starts[name], change)
 
 
 def _bias_corrections(graph: GraphBuilder) -> tuple[str, str]:
@@ -81,7 +98,9 @@ _BETAS = (ADAM_BETA_1, ADAM_BETA_2)
 
 OPTIMISERS: Mapping[OptimiserName, Optimiser] = MappingProxyType(
     {
-        "sgd": Optimiser(("momentum",), (LEARNING_RATE,), _sgd),
+        "sgd": Optimiser((), (LEARNING_RATE,), _sgd),
+        "momentum": Optimiser(("momentum",), (LEARNING_RATE, MOMENTUM), _momentum),
         "adam": Optimiser(("m", "v"), (LEARNING_RATE, STEP), _adam),
+        "adamw": Optimiser(("m", "v"), (LEARNING_RATE, STEP, WEIGHT_DECAY), _adamw),
     }
 )

@@ -2,20 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import onnx
 from onnx import TensorProto, helper
 
 from edge_agent.errors import DataError
-from edge_agent.wire.manifest import TrainingGraphSpec
+from edge_agent.wire.manifest import LossName, OptimiserName, TrainingGraphSpec
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.graph import GraphBuilder, needed_nodes
 from server_bridge.bundles.gradients.losses import LOSS, cross_entropy, mean_squared_error
-from server_bridge.bundles.gradients.optimisers import OPTIMISERS, OptimiserName
+from server_bridge.bundles.gradients.optimisers import DEFAULTS, OPTIMISERS
 from server_bridge.bundles.gradients.reverse import differentiate
 
-LossName = Literal["cross-entropy", "mse"]
 LABEL = "label"
 BATCH = "batch"
 
@@ -45,6 +43,7 @@ def training_graph(
     Raises:
         DataError: an operator above a trainable tensor has no gradient rule, or a name is reserved (named).
     """
+    scalars = OPTIMISERS[optimiser].scalars
     spec = TrainingGraphSpec(
         name=optimiser,
         file=f"train/{optimiser}.onnx",
@@ -52,7 +51,8 @@ def training_graph(
         optimiser=optimiser,
         trainable=list(trainable),
         state=list(OPTIMISERS[optimiser].state),
-        scalars=list(OPTIMISERS[optimiser].scalars),
+        scalars=list(scalars),
+        defaults={name: DEFAULTS[name] for name in scalars if name in DEFAULTS},
         label_input=LABEL,
     )
     _refuse_reserved(forward, spec)
@@ -111,7 +111,7 @@ def _assemble(forward: Forward, graph: GraphBuilder, spec: TrainingGraphSpec) ->
 
 def _label(forward: Forward, spec: TrainingGraphSpec) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(
-        spec.label_input, TensorProto.INT64 if spec.loss == "cross-entropy" else TensorProto.FLOAT, [BATCH]
+        LABEL, TensorProto.INT64 if spec.loss == "cross-entropy" else TensorProto.FLOAT, [BATCH]
     )
 
 
@@ -142,7 +142,7 @@ def _names(graph: onnx.GraphProto) -> set[str]:
 
 
 def _refuse_reserved(forward: Forward, spec: TrainingGraphSpec) -> None:
-    reserved = {LOSS, spec.label_input, *spec.scalars, *(f"out.{name}" for name, _ in carried(spec))}
+    reserved = {LOSS, LABEL, *spec.scalars, *(f"out.{name}" for name, _ in carried(spec))}
     reserved |= {name for name, shaped in carried(spec) if name != shaped}
     clash = sorted(reserved & _names(forward.model.graph))
     if clash:

@@ -13,7 +13,7 @@ from edge_agent.model.bundle import Bundle, load_bundle
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from tests.benchmarks.cifar_data.images import CLASSES, SIDE
 
-SOURCE, LOGITS, GRAPH = "image", "logits", "sgd"
+SOURCE, LOGITS, GRAPH = "image", "logits", "momentum"
 CHANNELS, HIDDEN = (3, 32, 64), 128
 EPSILON = 1e-5
 OPSET, IR_VERSION = 17, 9

@@ -18,7 +18,7 @@ RECIPES: Mapping[str, Training] = MappingProxyType(
     {
         "Adam 0.001 x 5": TRAINING,
         "Adam 0.003 x 10": Training(epochs=10, learning_rate=0.003, batch_size=16),
-        "descent 0.01 x 10": Training(epochs=10, learning_rate=0.01, batch_size=16, graph="sgd"),
+        "descent 0.01 x 10": Training(epochs=10, learning_rate=0.01, batch_size=16, graph="momentum"),
     }
 )
 SOURCE = "gas"

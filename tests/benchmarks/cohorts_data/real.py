@@ -19,7 +19,7 @@ from edge_agent.wire.tensors import Weights
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.fit import FitSettings, fit_bundle
 
-Graph = Literal["adam", "sgd"]
+Graph = Literal["adam", "momentum"]
 GRAPH: Graph = "adam"
 
 

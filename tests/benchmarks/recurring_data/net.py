@@ -46,8 +46,8 @@ class Net:
         for kind in self._spec.state:
             state.update({f"{kind}.{name}": np.zeros_like(base[name]) for name in self._spec.trainable})
         for number, batch in enumerate(batches, 1):
-            scalars = {"learning_rate": learning_rate, "step": number}
-            feeds: dict[str, NDArray[Any]] = {SOURCE: batch.features, self._spec.label_input: batch.labels, **state}
+            scalars = {**self._spec.defaults, "learning_rate": learning_rate, "step": number}
+            feeds: dict[str, NDArray[Any]] = {SOURCE: batch.features, "label": batch.labels, **state}
             feeds.update({name: np.array(scalars[name], np.float32) for name in self._spec.scalars})
             outputs = self._session.run(feeds)
             state = {name: outputs[f"out.{name}"] for name in state}

@@ -26,10 +26,11 @@ def gradients_of(
     model: onnx.ModelProto, trainable: Sequence[str], loss: LossName, x: Array, labels: Array, *, threads: int = 1
 ) -> tuple[float, dict[str, Array]]:
     """The loss and its gradients as the training graph has them: momentum's first velocity is the gradient."""
-    made = training_graph(Forward.read(for_training(model)), "y", trainable, loss, "sgd")
+    made = training_graph(Forward.read(for_training(model)), "y", trainable, loss, "momentum")
     session = Session("test", made.model.SerializeToString(), {}, threads=threads)
     given = initialisers(model)
     feeds: dict[str, Array] = {"x": x, "label": labels, "learning_rate": np.array(0.1, dtype=np.float32)}
+    feeds["momentum"] = np.array(0.9, dtype=np.float32)
     for name in trainable:
         feeds |= {name: given[name], f"momentum.{name}": np.zeros_like(given[name])}
     outputs = session.run(feeds)

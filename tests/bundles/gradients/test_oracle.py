@@ -81,8 +81,10 @@ class Reference:
 
     def train(self, optimiser: str, rate: float, data: dict[str, Any]) -> dict[str, Any]:
         kinds: dict[str, Callable[[], Any]] = {
-            "sgd": lambda: self.torch.optim.SGD(self.trained, rate, momentum=0.9),
+            "sgd": lambda: self.torch.optim.SGD(self.trained, rate),
+            "momentum": lambda: self.torch.optim.SGD(self.trained, rate, momentum=0.9),
             "adam": lambda: self.torch.optim.Adam(self.trained, rate),
+            "adamw": lambda: self.torch.optim.AdamW(self.trained, rate),
         }
         steps = kinds[optimiser]()
         for step in range(STEPS):
@@ -105,7 +107,7 @@ def test_gradient_is_torchs(twin: Twin) -> None:
 
 
 @twins
-@pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.05), ("adam", 0.003)])
+@pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("momentum", 0.05), ("adam", 0.003), ("adamw", 0.003)])
 def test_twenty_steps_are_as_close_to_float64_as_torchs_own(
     twin: Twin, optimiser: str, rate: float, tmp_path: Path
 ) -> None:

@@ -8,10 +8,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from edge_agent.errors import DataError
+from edge_agent.wire.manifest import LossName
 from server_bridge.bundles.checks import for_training, opset
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
-from server_bridge.bundles.gradients.training_graph import LossName, TrainingGraph, training_graph
+from server_bridge.bundles.gradients.training_graph import TrainingGraph, training_graph
 from tests.bundles.gradients.differences import check_gradients, gradients_of
 from tests.bundles.nets import (
     CNN2D_TRAINABLE,
