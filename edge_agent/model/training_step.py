@@ -146,7 +146,7 @@ def _targets(flat: NDArray[Any]) -> NDArray[np.float32]:
 
 def _initial_buffers(spec: TrainingGraphSpec, weights: Weights) -> _Buffers:
     """Parameters as given and states of zeros, by graph input name."""
-    buffers: _Buffers = {name: weights[name].copy() for name in spec.trainable}
+    buffers: _Buffers = {name: weights[name].copy() for name in (*spec.trainable, *spec.statistics)}
     for state in spec.state:
         buffers.update({f"{state}.{name}": np.zeros_like(weights[name]) for name in spec.trainable})
     return buffers
@@ -155,7 +155,8 @@ def _initial_buffers(spec: TrainingGraphSpec, weights: Weights) -> _Buffers:
 def _check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manifest) -> None:
     """Refuse a training graph whose inputs and outputs are not as its manifest entry says."""
     primary_output(manifest)
-    carried = [*spec.trainable, *(f"{state}.{name}" for state in spec.state for name in spec.trainable)]
+    states = [f"{state}.{name}" for state in spec.state for name in spec.trainable]
+    carried = [*spec.trainable, *spec.statistics, *states]
     inputs = {*(tensor.name for tensor in manifest.inputs), spec.label_input or LABEL, *carried, *spec.scalars}
     outputs = {LOSS, *(f"out.{name}" for name in carried)}
     unknown_scalars = set(spec.scalars) - {"learning_rate", "step", *spec.defaults}

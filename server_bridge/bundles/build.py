@@ -23,6 +23,7 @@ from edge_agent.wire.tensors import Weights, encode_weights
 from server_bridge.bundles.calibrate import BATCH_SIZE_DEFAULT, calibrated_monitors, outputs_on
 from server_bridge.bundles.checks import checked_model, for_training, opset, refuse_name, trainable_names
 from server_bridge.bundles.data import read_data
+from server_bridge.bundles.gradients.batch_statistics import Statistics, statistics_names
 from server_bridge.bundles.gradients.forward import Forward, Shape
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
 from server_bridge.bundles.gradients.training_graph import TrainingGraph, training_graph
@@ -55,6 +56,8 @@ class BuildSettings:
         monitor_batch: labelled samples a batch of the drift monitor.
         label_names: of the classes, for people.
         seed: of the calibration's resampling.
+        statistics: of batch normalisation in training: ``frozen``, or the ``batch``'s own, where the running ones are
+            renewed, travel with the weights, and need not be left out of ``trainable``.
     """
 
     trainable: Sequence[str]
@@ -63,6 +66,7 @@ class BuildSettings:
     monitor_batch: int = BATCH_SIZE_DEFAULT
     label_names: Sequence[str] = ()
     seed: int = 0
+    statistics: Statistics = "frozen"
 
 
 def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSettings, out: Path) -> Bundle:
@@ -86,8 +90,11 @@ def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSetti
     served = served_model(checked_model(_read(model)), settings.loss)
     Session("the model", served.SerializeToString(), {}, threads=1)  # refuses types that do not fit together
     trainable = trainable_names(served, settings.trainable)
-    graphs = training_graphs(served, trainable, settings.loss)
-    weights = _weights(served, trainable)
+    if settings.statistics == "batch":
+        renewed = statistics_names(served)
+        trainable = [name for name in trainable if name not in renewed]
+    graphs = training_graphs(served, trainable, settings.loss, settings.statistics)
+    weights = _weights(served, [*trainable, *_renewed(graphs)])
     files = {
         INFERENCE_GRAPH: _external(served, weights),
         WEIGHTS: encode_weights(weights),
@@ -119,7 +126,9 @@ def served_model(model: onnx.ModelProto, loss: LossName) -> onnx.ModelProto:
     return model
 
 
-def training_graphs(served: onnx.ModelProto, trainable: Sequence[str], loss: LossName) -> list[TrainingGraph]:
+def training_graphs(
+    served: onnx.ModelProto, trainable: Sequence[str], loss: LossName, statistics: Statistics = "frozen"
+) -> list[TrainingGraph]:
     """A training step for every optimiser.
 
     Raises:
@@ -127,7 +136,14 @@ def training_graphs(served: onnx.ModelProto, trainable: Sequence[str], loss: Los
     """
     forward = Forward.read(for_training(served))
     output = served.graph.output[0].name
-    return [training_graph(forward, output, trainable, loss, optimiser) for optimiser in OPTIMISERS]
+    return [
+        training_graph(forward, output, trainable, loss, optimiser, statistics=statistics) for optimiser in OPTIMISERS
+    ]
+
+
+def _renewed(graphs: Sequence[TrainingGraph]) -> list[str]:
+    """The running statistics that the training graphs renew."""
+    return list(dict.fromkeys(name for graph in graphs for name in graph.spec.statistics))
 
 
 def _read(model: onnx.ModelProto | Path) -> onnx.ModelProto:
@@ -199,7 +215,10 @@ def _manifest(
         outputs=outputs,
         label_names=list(settings.label_names),
         loss=settings.loss,
-        trainable=[TrainableSpec(name=name, dtype="float32", shape=list(w.shape)) for name, w in weights.items()],
+        trainable=[
+            TrainableSpec(name=name, dtype="float32", shape=list(w.shape), statistic=name in _renewed(graphs))
+            for name, w in weights.items()
+        ],
         training=[graph.spec for graph in graphs],
         opset=opset(model),
         minimum_agent_version=MINIMUM_AGENT_VERSION,

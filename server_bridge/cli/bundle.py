@@ -36,6 +36,13 @@ def build(
     monitor_batch: Annotated[int, typer.Option(min=2, help="Labelled samples a batch of the drift monitor.")] = 32,
     label_name: Annotated[list[str] | None, typer.Option(help="A class's name, in order; repeatable.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the calibration's resampling.")] = 0,
+    batch_statistics: Annotated[
+        bool,
+        typer.Option(
+            "--batch-statistics",
+            help="Train batch normalisation by each batch's mean and variance, and renew the running ones.",
+        ),
+    ] = False,
 ) -> None:
     """Turn an ONNX model into a bundle with training graphs and a calibrated drift monitor."""
     settings = BuildSettings(
@@ -45,6 +52,7 @@ def build(
         monitor_batch=monitor_batch,
         label_names=label_name or [],
         seed=seed,
+        statistics="batch" if batch_statistics else "frozen",
     )
     bundle = build_bundle(model, data, settings, out)
     _show(bundle)

@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from server_bridge.bundles.gradients import convolution, elementwise, layout, linear, normalisation, pooling
+from server_bridge.bundles.gradients import (
+    convolution,
+    elementwise,
+    layer_normalisation,
+    layout,
+    linear,
+    normalisation,
+    pooling,
+)
 from server_bridge.bundles.gradients.site import Rule
 
 RULES: Mapping[str, Rule] = MappingProxyType(
@@ -18,7 +26,10 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "Flatten": layout.reshape,
         "Gemm": linear.gemm,
         "GlobalAveragePool": pooling.global_average_pool,
+        "GroupNormalization": layer_normalisation.group_normalisation,
         "Identity": elementwise.identity,
+        "InstanceNormalization": layer_normalisation.instance_normalisation,
+        "LayerNormalization": layer_normalisation.layer_normalisation,
         "LogSoftmax": normalisation.log_softmax,
         "MatMul": linear.matmul,
         "MaxPool": pooling.max_pool,

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import LossName, OptimiserName, TrainingGraphSpec
+from server_bridge.bundles.gradients.batch_statistics import Statistics, use_batch_statistics
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.graph import GraphBuilder, needed_nodes
 from server_bridge.bundles.gradients.losses import LOSS, cross_entropy, mean_squared_error
@@ -27,7 +28,13 @@ class TrainingGraph:
 
 
 def training_graph(
-    forward: Forward, output: str, trainable: Sequence[str], loss: LossName, optimiser: OptimiserName
+    forward: Forward,
+    output: str,
+    trainable: Sequence[str],
+    loss: LossName,
+    optimiser: OptimiserName,
+    *,
+    statistics: Statistics = "frozen",
 ) -> TrainingGraph:
     """Write a training step.
 
@@ -37,6 +44,7 @@ def training_graph(
         trainable: names of float32 initialisers.
         loss: what is minimised; for cross-entropy an output that is a LogSoftmax is trained at its input.
         optimiser: by name; its parts are documented in `OPTIMISERS`.
+        statistics: of batch normalisation; ``batch`` renews the running ones (see `use_batch_statistics`).
 
     Returns: the graph, whose interface `TrainingGraphSpec` documents.
 
@@ -55,20 +63,24 @@ def training_graph(
         defaults={name: DEFAULTS[name] for name in scalars if name in DEFAULTS},
         label_input=LABEL,
     )
-    _refuse_reserved(forward, spec)
     graph = GraphBuilder(_names(forward.model.graph))
     nodes = [_copy(node) for node in forward.model.graph.node]
     graph.nodes.extend(nodes)
     value = trained_value(forward, output, loss)
+    renewed = use_batch_statistics(graph, forward, nodes, value) if statistics == "batch" else {}
+    spec = spec.model_copy(update={"statistics": list(renewed)})
+    _refuse_reserved(forward, spec)
     gradient = _write_loss(graph, forward, value, loss)
     gradients = differentiate(graph, forward, nodes, value, gradient, trainable)
     OPTIMISERS[optimiser].write(graph, gradients)
+    for statistic, fresh in renewed.items():
+        graph.emit_as(f"out.{statistic}", "Identity", fresh)
     return TrainingGraph(_assemble(forward, graph, spec), spec)
 
 
 def carried(spec: TrainingGraphSpec) -> list[tuple[str, str]]:
-    """(graph input, trainable tensor it is shaped as): the parameters, then the states."""
-    pairs = [(name, name) for name in spec.trainable]
+    """(graph input, trainable tensor it is shaped as): the parameters and statistics, then the states."""
+    pairs = [(name, name) for name in (*spec.trainable, *spec.statistics)]
     return pairs + [(f"{state}.{name}", name) for state in spec.state for name in spec.trainable]
 
 
@@ -95,7 +107,8 @@ def _assemble(forward: Forward, graph: GraphBuilder, spec: TrainingGraphSpec) ->
     outputs = [(LOSS, ()), *((f"out.{name}", _sizes(forward, shaped)) for name, shaped in carried(spec))]
     nodes = needed_nodes(graph.nodes, [name for name, _ in outputs])
     read = {name for node in nodes for name in node.input}
-    frozen = [t for t in source.initializer if t.name in read and t.name not in spec.trainable]
+    fed = {name for name, _ in carried(spec)}
+    frozen = [t for t in source.initializer if t.name in read and t.name not in fed]
     frozen += [t for t in graph.constants if t.name in read]
     proto = helper.make_graph(
         nodes,
