@@ -61,40 +61,54 @@ def _adamw(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
 def _adam(graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
     """Adam with bias correction.
 
-    Source: Kingma and Ba 2015, algorithm 1, in torch.optim.Adam's order of operations. The corrections are
-        computed in float64: 1 - 0.999 is off by 1e-5 in float32.
+    Source: Kingma and Ba 2015, algorithm 1, as torch.optim.Adam means it. The corrections are computed
+        in float64: 1 - 0.999 is off by 1e-5 in float32.
     """
     _adam_from({name: name for name in gradients}, graph, gradients)
 
 
 def _adam_from(starts: Mapping[str, str], graph: GraphBuilder, gradients: Mapping[str, str]) -> None:
-    rate, root = _bias_corrections(graph)
-    epsilon = graph.scalar(ADAM_EPSILON)
+    """The states are torch's over 1 - beta: m = beta1 m + g, v = beta2 v + g^2.
+
+    What that leaves out is one factor for the rate and one for epsilon: ten passes over a tensor, not thirteen
+    (measured: a fifth to a quarter less time).
+    """
+    rate, epsilon = _bias_corrections(graph)
     for name, gradient in gradients.items():
-        first = _moving_mean(graph, f"m.{name}", gradient, ADAM_BETA_1)
-        second = _moving_mean(graph, f"v.{name}", graph.emit("Mul", gradient, gradient), ADAM_BETA_2)
-        scale = graph.emit("Add", graph.emit("Div", graph.emit("Sqrt", second), root), epsilon)
+        first = _moving_sum(graph, f"m.{name}", gradient, ADAM_BETA_1)
+        second = _moving_sum(graph, f"v.{name}", graph.emit("Mul", gradient, gradient), ADAM_BETA_2)
+        scale = graph.emit("Add", graph.emit("Sqrt", second), epsilon)
         change = graph.emit("Mul", graph.emit("Div", first, scale), rate)
         graph.emit_as(f"out.{name}", "Sub", starts[name], change)
 
 
 def _bias_corrections(graph: GraphBuilder) -> tuple[str, str]:
-    """learning_rate / (1 - beta1^step) and sqrt(1 - beta2^step), float32 scalars."""
+    """The rate and the epsilon of moving sums, float32 scalars.
+
+    With k = sqrt((1 - beta2^step) / (1 - beta2)): k epsilon, and k learning_rate (1 - beta1) / (1 - beta1^step).
+    """
     step = graph.emit("Cast", STEP, to=onnx.TensorProto.DOUBLE)
     rate = graph.emit("Cast", LEARNING_RATE, to=onnx.TensorProto.DOUBLE)
-    one = graph.constant(np.array(1.0))
-    missing = [graph.emit("Sub", one, graph.emit("Pow", graph.constant(np.array(beta)), step)) for beta in _BETAS]
-    wide = (graph.emit("Div", rate, missing[0]), graph.emit("Sqrt", missing[1]))
+    first, second = (_correction(graph, beta, step) for beta in (ADAM_BETA_1, ADAM_BETA_2))
+    root = graph.emit("Sqrt", second)
+    wide = (
+        graph.emit("Mul", graph.emit("Div", rate, first), root),
+        graph.emit("Mul", root, graph.constant(np.array(ADAM_EPSILON))),
+    )
     narrow = [graph.emit("Cast", value, to=onnx.TensorProto.FLOAT) for value in wide]
     return narrow[0], narrow[1]
 
 
-def _moving_mean(graph: GraphBuilder, state: str, value: str, beta: float) -> str:
+def _correction(graph: GraphBuilder, beta: float, step: str) -> str:
+    """(1 - beta^step) / (1 - beta), float64."""
+    missing = graph.emit("Sub", graph.constant(np.array(1.0)), graph.emit("Pow", graph.constant(np.array(beta)), step))
+    return graph.emit("Div", missing, graph.constant(np.array(1.0 - beta)))
+
+
+def _moving_sum(graph: GraphBuilder, state: str, value: str, beta: float) -> str:
     kept = graph.emit("Mul", state, graph.scalar(beta))
-    return graph.emit_as(f"out.{state}", "Add", kept, graph.emit("Mul", value, graph.scalar(1 - beta)))
+    return graph.emit_as(f"out.{state}", "Add", kept, value)
 
-
-_BETAS = (ADAM_BETA_1, ADAM_BETA_2)
 
 OPTIMISERS: Mapping[OptimiserName, Optimiser] = MappingProxyType(
     {
