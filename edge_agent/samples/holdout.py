@@ -4,12 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-import numpy as np
-
-from edge_agent.drift.losses import Kind, LossName, sample_losses, sample_right
+from edge_agent.drift.losses import Kind, LossName
 from edge_agent.drift.rises import clip_losses
 from edge_agent.link.database import Database
 from edge_agent.samples.record import LabelledRow
+from edge_agent.samples.scoring import row_losses, row_right
 from edge_agent.wire.messages.event import CountsBucket, CountsEvent
 
 COMPONENT = "holdout"
@@ -114,10 +113,8 @@ class HoldoutCounts:
 
     def _count(self, key: _Key, rows: list[LabelledRow]) -> None:
         bundle, weights, version, cohort, bucket = key
-        outputs = np.stack([row.output for row in rows])
-        labels = np.array([row.label for row in rows])
-        right = int(sample_right(self._kind, outputs, labels).sum())
-        loss_sum = float(clip_losses(sample_losses(self._loss, outputs, labels), None).sum())
+        right = int(row_right(self._kind, rows).sum())
+        loss_sum = float(clip_losses(row_losses(self._loss, rows), None).sum())
         self._db.execute(
             "INSERT INTO holdout (bundle, weights, version, cohort, bucket_s, bucket, labelled, right, loss_sum)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"

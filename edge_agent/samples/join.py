@@ -1,6 +1,7 @@
 """Late labels meet their samples."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 import structlog
@@ -12,9 +13,7 @@ from edge_agent.samples.tables import take_numbers
 ARRIVAL = "arrival"
 EARLY_LABELS = 10_000
 _IDS_A_QUERY = 500
-_COLUMNS = (
-    "arrival, id, time_s, part, output, label, bundle, weights, version, cohort FROM sample JOIN model USING (model)"
-)
+_COLUMNS = "arrival, id, time_s, part, output, label, bundle, weights, version, cohort, task FROM sample JOIN model USING (model)"
 _log = structlog.get_logger(__name__)
 
 
@@ -26,11 +25,16 @@ class LabelJoin:
 
     Args:
         classes: class numbers 0..classes-1 are valid; None: every finite number.
+        task_classes: the same for the samples of some tasks.
     """
 
-    def __init__(self, db: Database, *, classes: int | None) -> None:
+    def __init__(
+        self, db: Database, *, classes: int | None, task_classes: Mapping[str, int] = MappingProxyType({})
+    ) -> None:
         self._db = db
         self._classes = classes
+        self._task_classes = task_classes
+        self._most_classes = classes if classes is None else max(classes, *task_classes.values(), 0)
 
     def arrive(self, labels: Sequence[Label], now_s: float) -> list[LabelledRow]:
         """Join what can be joined now; the rest waits, or is refused."""
@@ -89,9 +93,9 @@ class LabelJoin:
         number = float(label.value)
         if not np.isfinite(number) or not 1 <= len(label.id) <= ID_CHARS:
             return None
-        if self._classes is None:
+        if self._most_classes is None:
             return number
-        return int(number) if number.is_integer() and 0 <= number < self._classes else None
+        return int(number) if number.is_integer() and 0 <= number < self._most_classes else None
 
     def _known(self, ids: list[str]) -> dict[str, tuple[int, bool]]:
         known: dict[str, tuple[int, bool]] = {}
@@ -115,6 +119,7 @@ class LabelJoin:
         return len(labels) - max(kept, 0)
 
     def _join(self, joins: list[tuple[int, float | int]]) -> list[LabelledRow]:
+        joins = self._of_their_tasks(joins)
         if not joins:
             return []
         first = take_numbers(self._db, ARRIVAL, len(joins))
@@ -123,6 +128,20 @@ class LabelJoin:
             [(value, first + place, seq) for place, (seq, value) in enumerate(joins)],
         )
         return self.since(first - 1, len(joins))
+
+    def _of_their_tasks(self, joins: list[tuple[int, float | int]]) -> list[tuple[int, float | int]]:
+        """Without those that are no class of their sample's task; they are counted as refused."""
+        if not self._task_classes or self._classes is None:
+            return joins
+        kept = []
+        for seq, value in joins:
+            ((name, task),) = self._db.query("SELECT id, task FROM sample WHERE seq = ?", (seq,))
+            if value < self._task_classes.get(task, self._classes):
+                kept.append((seq, value))
+            else:
+                _log.warning("label_refused", id=name, value=value, task=task)
+        count(self._db, "refused_labels", len(joins) - len(kept))
+        return kept
 
 
 def count(db: Database, name: str, more: int) -> None:
@@ -148,7 +167,7 @@ def _marks(ids: list[str]) -> str:
 
 
 def _labelled(row: Row) -> LabelledRow:
-    arrival, sample_id, time_s, part, output, label, bundle, weights, version, cohort = row
+    arrival, sample_id, time_s, part, output, label, bundle, weights, version, cohort, task = row
     return LabelledRow(
         arrival=arrival,
         id=sample_id,
@@ -160,4 +179,5 @@ def _labelled(row: Row) -> LabelledRow:
         weights=weights,
         version=version,
         cohort=cohort,
+        task=task,
     )

@@ -12,7 +12,9 @@ from edge_agent.samples.record import Part, SampleSet
 from edge_agent.wire.manifest import TensorSpec
 
 
-def read_training_set(path: Path, inputs: Sequence[TensorSpec], *, from_sample: str | None, limit: int) -> SampleSet:
+def read_training_set(
+    path: Path, inputs: Sequence[TensorSpec], *, from_sample: str | None, limit: int, task: str | None = None
+) -> SampleSet:
     """The newest labelled samples of the train part.
 
     Args:
@@ -21,45 +23,54 @@ def read_training_set(path: Path, inputs: Sequence[TensorSpec], *, from_sample: 
         from_sample: only that sample and those inserted after it; None: all. One that the store
             does not know gives none: better nothing than samples from before the drift.
         limit: at most so many, the newest.
+        task: only samples of that task; None: of all.
 
     Raises:
         StorageError: the file cannot be read.
     """
     with closing(open_read_only(path)) as db:
-        return training_set(db, FeatureLayout(inputs), from_sample=from_sample, limit=limit)
+        return training_set(db, FeatureLayout(inputs), from_sample=from_sample, limit=limit, task=task)
 
 
-def read_evaluation_set(path: Path, inputs: Sequence[TensorSpec], *, since_sample: str | None, limit: int) -> SampleSet:
+def read_evaluation_set(
+    path: Path, inputs: Sequence[TensorSpec], *, since_sample: str | None, limit: int, task: str | None = None
+) -> SampleSet:
     """The newest labelled holdout samples; if there is none, those of the proof part.
 
     Args and raises: as :func:`read_training_set`.
     """
     with closing(open_read_only(path)) as db:
-        return evaluation_set(db, FeatureLayout(inputs), since_sample=since_sample, limit=limit)
+        return evaluation_set(db, FeatureLayout(inputs), since_sample=since_sample, limit=limit, task=task)
 
 
-def training_set(db: Database, layout: FeatureLayout, *, from_sample: str | None, limit: int) -> SampleSet:
+def training_set(
+    db: Database, layout: FeatureLayout, *, from_sample: str | None, limit: int, task: str | None = None
+) -> SampleSet:
     """:func:`read_training_set` on an open database."""
     with db.transaction():
-        return _newest(db, layout, Part.TRAIN, from_sample, limit)
+        return _newest(db, layout, Part.TRAIN, from_sample, limit, task)
 
 
-def evaluation_set(db: Database, layout: FeatureLayout, *, since_sample: str | None, limit: int) -> SampleSet:
+def evaluation_set(
+    db: Database, layout: FeatureLayout, *, since_sample: str | None, limit: int, task: str | None = None
+) -> SampleSet:
     """:func:`read_evaluation_set` on an open database."""
     with db.transaction():
-        holdout = _newest(db, layout, Part.HOLDOUT, since_sample, limit)
-        return holdout if holdout.ids else _newest(db, layout, Part.PROOF, since_sample, limit)
+        holdout = _newest(db, layout, Part.HOLDOUT, since_sample, limit, task)
+        return holdout if holdout.ids else _newest(db, layout, Part.PROOF, since_sample, limit, task)
 
 
-def usable_count(db: Database, layout: FeatureLayout, part: Part, from_sample: str | None) -> int:
+def usable_count(
+    db: Database, layout: FeatureLayout, part: Part, from_sample: str | None, *, task: str | None = None
+) -> int:
     """How many labelled samples a set without limit would have."""
     first = insertion_of(db, from_sample)
     if first is None:
         return 0
     rows = db.query(
         "SELECT count(*) FROM sample WHERE part = ? AND layout = (SELECT layout FROM layout WHERE digest = ?)"
-        " AND seq >= ? AND arrival IS NOT NULL",
-        (part.value, layout.digest, first),
+        " AND seq >= ? AND arrival IS NOT NULL AND (? IS NULL OR task = ?)",
+        (part.value, layout.digest, first, task, task),
     )
     return int(rows[0][0])
 
@@ -75,23 +86,28 @@ def insertion_of(db: Database, sample_id: str | None) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def _newest(db: Database, layout: FeatureLayout, part: Part, from_sample: str | None, limit: int) -> SampleSet:
+def _newest(
+    db: Database, layout: FeatureLayout, part: Part, from_sample: str | None, limit: int, task: str | None
+) -> SampleSet:
     first = insertion_of(db, from_sample)
-    rows = [] if first is None else _rows(db, layout, part, first, limit)
+    rows = [] if first is None else _rows(db, layout, part, first, limit, task)
     rows.reverse()
     return SampleSet(
         features=layout.unpack([row[2] for row in rows]),
         labels=np.array([row[1] for row in rows]),
         ids=[row[0] for row in rows],
         part=part,
+        tasks=[row[3] for row in rows],
     )
 
 
-def _rows(db: Database, layout: FeatureLayout, part: Part, first: int, limit: int) -> list[tuple[str, float, bytes]]:
+def _rows(
+    db: Database, layout: FeatureLayout, part: Part, first: int, limit: int, task: str | None
+) -> list[tuple[str, float, bytes, str | None]]:
     rows = db.query(
-        "SELECT id, label, data FROM sample JOIN features USING (seq)"
+        "SELECT id, label, data, task FROM sample JOIN features USING (seq)"
         " WHERE part = ? AND layout = (SELECT layout FROM layout WHERE digest = ?) AND seq >= ?"
-        " AND arrival IS NOT NULL ORDER BY seq DESC LIMIT ?",
-        (part.value, layout.digest, first, limit),
+        " AND arrival IS NOT NULL AND (? IS NULL OR task = ?) ORDER BY seq DESC LIMIT ?",
+        (part.value, layout.digest, first, task, task, limit),
     )
-    return [(row[0], row[1], row[2]) for row in rows]
+    return [(row[0], row[1], row[2], row[3]) for row in rows]

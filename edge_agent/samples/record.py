@@ -39,6 +39,7 @@ class Sample:
         features: an array per model input, without the batch dimension.
         group: what must not be parted between training and proof (a recording, a window block).
         holdout: served and scored, never trained on.
+        task: which of the bundle's tasks it belongs to; ``None``: the first.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Sample:
     features: FeatureArrays
     group: str | None = None
     holdout: bool = False
+    task: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,9 @@ class SampleBatch:
     """Samples side by side.
 
     Attributes:
-        ids, times, groups, holdouts: n entries each.
+        ids, times: n entries each.
         features: (n, ...) per model input.
+        groups, holdouts, tasks: n entries each, or empty where no sample has one.
     """
 
     ids: list[str]
@@ -70,6 +73,7 @@ class SampleBatch:
     features: FeatureArrays
     groups: list[str | None] = field(default_factory=list)
     holdouts: list[bool] = field(default_factory=list)
+    tasks: list[str | None] = field(default_factory=list)
 
     @classmethod
     def of(cls, samples: list[Sample]) -> "SampleBatch":
@@ -81,6 +85,7 @@ class SampleBatch:
             features={name: np.stack([sample.features[name] for sample in samples]) for name in names},
             groups=[sample.group for sample in samples],
             holdouts=[sample.holdout for sample in samples],
+            tasks=[sample.task for sample in samples],
         )
 
 
@@ -117,6 +122,7 @@ class LabelledRow:
         output: (k,) float32, the primary output as it was served.
         label: class number (int) or target value (float).
         bundle, weights, version, cohort: what served it.
+        task: whose output it is, where it was named.
     """
 
     arrival: int
@@ -129,6 +135,7 @@ class LabelledRow:
     weights: str
     version: int
     cohort: str
+    task: str | None = None
 
     @property
     def holdout(self) -> bool:
@@ -144,12 +151,14 @@ class SampleSet:
         features: (n, ...) per model input.
         labels: (n,) int64 class numbers or float64 targets.
         part: where they come from.
+        tasks: n entries: the task of each, where it was named.
     """
 
     features: FeatureArrays
     labels: NDArray[Any]
     ids: list[str]
     part: Part
+    tasks: list[str | None] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

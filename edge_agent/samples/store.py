@@ -1,6 +1,7 @@
 """The replay store: what was served, its late labels, and what may be trained on."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class SampleStore:
         max_samples: at least 1.
         label_wait_s: by the clock that the caller passes as ``now_s``.
         max_bytes: bound on the file, about (see :func:`stored_bytes`).
+        task_classes: the number of classes of each task, where it is not ``classes``.
 
     Raises:
         DataError: an input has a free dimension besides the batch.
@@ -61,6 +63,7 @@ class SampleStore:
         max_samples: int,
         label_wait_s: float,
         max_bytes: int = 256 * MIB,
+        task_classes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         db.define(COMPONENT, TABLES)
         self._db = db
@@ -68,7 +71,7 @@ class SampleStore:
         self._proof_share = proof_share
         self._capacity = max(1, min(max_samples, max_bytes // stored_bytes(self._layout.row_bytes)))
         self._label_wait_s = label_wait_s
-        self._join = LabelJoin(db, classes=classes)
+        self._join = LabelJoin(db, classes=classes, task_classes=task_classes)
         with db.transaction():
             db.execute("INSERT OR IGNORE INTO layout (digest) VALUES (?)", (self._layout.digest,))
             db.execute("DELETE FROM model WHERE model NOT IN (SELECT model FROM sample)")
@@ -118,8 +121,8 @@ class SampleStore:
         with self._db.transaction():
             raise_number(self._db, ARRIVAL, cursor)
 
-    def trainable_count(self, from_sample: str | None) -> int:
-        """Labelled samples of the train part inserted from that sample on; None: all.
+    def trainable_count(self, from_sample: str | None, *, task: str | None = None) -> int:
+        """Labelled samples of the train part inserted from that sample on; None: all. ``task``: of that one alone.
 
         The place of a sample that was asked for once is remembered after its eviction. One that
         the store has lost (power cut) counts as inserted now: nothing older is trained on.
@@ -127,11 +130,11 @@ class SampleStore:
         with self._db.transaction():
             if from_sample is not None:
                 self._remember(from_sample)
-            return usable_count(self._db, self._layout, Part.TRAIN, from_sample)
+            return usable_count(self._db, self._layout, Part.TRAIN, from_sample, task=task)
 
-    def training_set(self, from_sample: str | None, limit: int) -> SampleSet:
+    def training_set(self, from_sample: str | None, limit: int, *, task: str | None = None) -> SampleSet:
         """The newest ``limit`` of :meth:`trainable_count`'s samples, oldest first."""
-        return training_set(self._db, self._layout, from_sample=from_sample, limit=limit)
+        return training_set(self._db, self._layout, from_sample=from_sample, limit=limit, task=task)
 
     def evaluation_set(self, since_sample: str | None, limit: int) -> SampleSet:
         """The newest labelled holdout samples; if there is none, those of the proof part."""
@@ -161,11 +164,11 @@ class SampleStore:
         first = take_numbers(self._db, SAMPLE, len(rows))
         seqs = {batch.ids[row]: first + place for place, row in enumerate(rows)}
         outputs = np.ascontiguousarray(predicted.outputs, dtype="<f4").reshape(len(batch.ids), -1)
-        parts = self._parts(batch)
+        parts, tasks = self._parts(batch), batch.tasks or [None] * len(batch.ids)
         layout, model = self._layout_number(), self._model_number(predicted)
         self._db.execute_many(
-            "INSERT INTO sample (seq, id, time_s, part, layout, model, added_s, output)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO sample (seq, id, time_s, part, layout, model, added_s, output, task)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
                     seqs[batch.ids[row]],
@@ -176,6 +179,7 @@ class SampleStore:
                     model,
                     now_s,
                     outputs[row].tobytes(),
+                    tasks[row],
                 )
                 for row in rows
             ],
@@ -235,7 +239,7 @@ def stored_bytes(row_bytes: int) -> int:
 def _check(batch: SampleBatch, predicted: Predicted) -> None:
     n = len(batch.ids)
     lengths = {len(batch.times), len(predicted.outputs), *(len(array) for array in batch.features.values())}
-    lengths |= {len(column) for column in (batch.groups, batch.holdouts) if column}
+    lengths |= {len(column) for column in (batch.groups, batch.holdouts, batch.tasks) if column}
     if lengths != {n}:
         raise DataError(f"{n} sample ids stand beside columns of {sorted(lengths)} rows")
     for name, time_s in zip(batch.ids, batch.times, strict=True):

@@ -36,6 +36,7 @@ TABLES = (
     "CREATE INDEX sample_usable ON sample (part, layout, seq) WHERE arrival IS NOT NULL",
     "CREATE TABLE early_label (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, value, added_s REAL NOT NULL)",
     "CREATE TABLE origin (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL)",
+    "ALTER TABLE sample ADD COLUMN task TEXT",
 )
 
 
