@@ -130,6 +130,11 @@ class LocalWork:
             seed=action.seed,
             coding=action.coding,
             split_half=bool(action.config.get(SPLIT_HALF_KEY, False)),
+            scalars=action.scalars,
+            schedule=action.schedule,
+            learning_rate_min=action.learning_rate_min,
+            task=action.task,
+            send_worse=action.send_worse,
         )
         outcome = self._run(job, ended)
         if self._serving().bundle != action.bundle:

@@ -57,17 +57,50 @@ def evaluate(
 
     Cost: blocks of 64 rows; the outputs of one block at a time.
     """
+    return scores(model, manifest, features, labels).mean()
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How good a model was on each of n labelled samples.
+
+    Attributes:
+        losses: (n,) float64, unclipped.
+        right: (n,) bool; None for a regression.
+        errors: (n,) float64, the absolute differences from the targets; None for a classification.
+    """
+
+    losses: NDArray[np.float64]
+    right: NDArray[np.bool_] | None
+    errors: NDArray[np.float64] | None
+
+    def mean(self) -> Evaluation:
+        """Over all samples."""
+        count = len(self.losses)
+        accuracy = float(self.right.mean()) if self.right is not None and count else None
+        loss = float(self.losses.mean()) if count else float("nan")
+        with np.errstate(invalid="ignore"):
+            error = float(self.losses.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
+        return Evaluation(count, loss, accuracy, error)
+
+
+def scores(
+    model: InferenceModel, manifest: Manifest, features: Mapping[str, NDArray[Any]], labels: NDArray[Any]
+) -> Scores:
+    """A model's loss and rightness, sample by sample.
+
+    Args, raises and cost: as :func:`evaluate`.
+    """
     count = len(labels)
-    losses, right = np.zeros(count), 0
+    losses, right, errors = np.zeros(count), np.zeros(count, np.bool_), np.zeros(count)
     for rows in _blocks(count):
         output = model.run({name: array[rows] for name, array in features.items()})[model.primary]
         losses[rows] = sample_losses(manifest.loss, output, labels[rows])
-        right += int(sample_right(manifest.kind, output, labels[rows]).sum())
-    accuracy = right / count if manifest.kind == "classification" and count else None
-    loss = float(losses.mean()) if count else float("nan")
-    with np.errstate(invalid="ignore"):
-        error = float(losses.std(ddof=1) / np.sqrt(count)) if count > 1 else float("nan")
-    return Evaluation(count, loss, accuracy, error)
+        if manifest.kind == "classification":
+            right[rows] = sample_right(manifest.kind, output, labels[rows])
+        else:
+            errors[rows] = sample_losses("mae", output, labels[rows])
+    return Scores(losses, right, None) if manifest.kind == "classification" else Scores(losses, None, errors)
 
 
 def _blocks(count: int) -> Iterator[slice]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from edge_agent.errors import DataError
-from edge_agent.wire.codec import Count, Digest, Finite, Name, Text, WireModel
+from edge_agent.wire.codec import Count, Digest, Finite, Name, Table, Text, WireModel
 
 MIB = 1024 * 1024
 JOB_FILE = "job.json"
@@ -15,7 +15,17 @@ UPDATE_FILE = "update.bin"
 LOG_FILE = "worker.log"
 
 FailureReason = Literal[
-    "too-few-samples", "bad-samples", "non-finite", "out-of-memory", "killed-duration", "crashed", "bad-job"
+    "too-few-samples",
+    "too-few-classes",
+    "bad-samples",
+    "non-finite",
+    "made-worse",
+    "too-slow",
+    "out-of-memory",
+    "killed-duration",
+    "storage",
+    "crashed",
+    "bad-job",
 ]
 WorkMetrics = dict[str, int | Finite]
 
@@ -62,6 +72,8 @@ class TrainingJob(Job):
         learning_rate, epochs, batch_size: as ordered; a last partial batch of one row is left out.
         seed: of the minibatch order.
         split_half: whether the update's reliability is measured too, for as much time again.
+        scalars, schedule, learning_rate_min, task, send_worse: as ordered.
+        min_classes: fewer different labels in the training set refuse the round.
     """
 
     kind: Literal["train"] = "train"
@@ -74,6 +86,12 @@ class TrainingJob(Job):
     seed: Count
     coding: Literal["fp32", "fp16", "int8"] = "fp16"
     split_half: bool = False
+    scalars: Annotated[Table[Name, Finite], Field(max_length=64)] = {}
+    schedule: Literal["constant", "fed-ade"] = "constant"
+    learning_rate_min: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    task: Name | None = None
+    send_worse: bool = False
+    min_classes: Annotated[int, Field(ge=1)] = 1
 
 
 class EvaluationJob(Job):
@@ -94,11 +112,12 @@ class WorkDone(WireModel):
 
 
 class WorkFailed(WireModel):
-    """The work ended without a result; ``reason`` is a stable word."""
+    """The work ended without a result; ``reason`` is a stable word, ``metrics`` what was found out all the same."""
 
     ok: Literal[False] = False
     reason: FailureReason
     detail: Text = ""
+    metrics: WorkMetrics = {}
 
 
 _JOB: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(AnyJob)

@@ -1,8 +1,8 @@
-"""One local round: minibatch descent from given base weights on given samples."""
+"""One local round: data, descent from given base weights, and what came of it."""
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,32 @@ from numpy.typing import NDArray
 from edge_agent.model.bundle import Bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
-from edge_agent.training.evaluation import evaluate
+from edge_agent.training.descent import Diverged, Place, Unwatched, Watch, descend, minibatches
+from edge_agent.training.evaluation import Scores, scores
+from edge_agent.training.held_out import Comparison
 from edge_agent.training.job import TrainingJob, WorkFailed
+from edge_agent.training.schedule import ConstantRate, Schedule
 from edge_agent.training.split_half import SPLIT_HALF_KEY, cosine, halves
 from edge_agent.wire.tensors import Weights
+
+__all__ = ["Data", "LocalRound", "minibatches", "run_local_round", "split_half_cosine", "update_norm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Labelled samples side by side.
+
+    Attributes:
+        features: (n, ...) by input name.
+        labels: (n,).
+    """
+
+    features: Mapping[str, NDArray[Any]]
+    labels: NDArray[Any]
+
+    def rows(self, rows: NDArray[np.intp]) -> "Data":
+        """Some of them."""
+        return Data({name: array[rows] for name, array in self.features.items()}, self.labels[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +48,31 @@ class LocalRound:
         delta: trained minus base, every trainable tensor of the bundle.
         metrics: ``num-examples``; ``clma-loss``, the mean loss of the base weights on the training
             samples (L_c of Algorithm 2); ``loss-after``, that of the trained ones;
-            ``update-norm``, the L2 norm of the delta; ``train-duration-s``; where the job asks for
-            it and the data allow, ``clma-split-half``.
+            ``update-norm``, the L2 norm of the delta; ``train-duration-s``; ``epochs-done``; ``classes-seen``
+            of a classification; those of :class:`Comparison`; where the job asks for it and the data allow,
+            ``clma-split-half``.
     """
 
     delta: Weights
     metrics: dict[str, int | float]
 
 
+@dataclass(frozen=True, slots=True)
+class _Trained:
+    weights: Weights
+    place: Place
+    rates: dict[str, int | float]
+
+
 def run_local_round(
-    bundle: Bundle, base: Weights, features: Mapping[str, NDArray[Any]], labels: NDArray[Any], job: TrainingJob
+    bundle: Bundle,
+    base: Weights,
+    features: Mapping[str, NDArray[Any]],
+    labels: NDArray[Any],
+    job: TrainingJob,
+    *,
+    held_out: Data | None = None,
+    watch: Watch | None = None,
 ) -> LocalRound | WorkFailed:
     """Train from the base weights.
 
@@ -44,9 +81,12 @@ def run_local_round(
         features: (n, ...) by input name.
         labels: (n,).
         job: graph, learning rate, epochs, batch size, seed.
+        held_out: samples to judge the update on.
+        watch: may end the descent; what was trained counts if one pass over the data is done.
 
     Returns:
-        The round, or why there is none: too few samples, or a loss or weight that is not finite.
+        The round, or why there is none: too few samples or classes, too little time, a loss or weight that is
+        not finite, or held-out samples that are served worse (see :class:`Comparison`).
 
     Raises:
         DataError: base weights, features or labels do not fit the bundle (named).
@@ -54,33 +94,45 @@ def run_local_round(
     Source: N L et al., CODS-COMAD 2024, Algorithm 2 for L_c; the drift flag itself is set by the
         monitor and the bridge, not here.
     """
-    if len(labels) < max(job.min_samples, 1):
-        return WorkFailed(reason="too-few-samples", detail=f"{len(labels)} of {job.min_samples}")
+    data = Data(features, labels)
+    refused = _too_little(bundle, data, job)
+    if refused is not None:
+        return refused
     started_s = time.monotonic()
-    threads = job.limits.threads
-    before = evaluate(InferenceModel(bundle, base, threads=threads), bundle.manifest, features, labels)
-    if not math.isfinite(before.loss):
+    before = _scores(bundle, base, data, job)
+    if not math.isfinite(before.mean().loss):
         return WorkFailed(reason="non-finite", detail="the loss of the base weights on the training samples")
-    step = TrainingStep(bundle, job.training_graph, base, threads=threads)
-    failure = _descend(step, features, labels, job)
-    if failure is not None:
-        return failure
-    trained = step.weights()
-    after = evaluate(InferenceModel(bundle, trained, threads=threads), bundle.manifest, features, labels)
-    delta = {name: trained[name] - base[name] for name in trained}
+    proof_before = _scores(bundle, base, held_out, job) if held_out is not None else None
+    try:
+        trained = _train(bundle, base, data, job, watch or Unwatched())
+    except Diverged as error:
+        return WorkFailed(reason="non-finite", detail=error.problem)
+    if trained.place.epochs < 1:
+        return _too_slow(trained.place, job)
+    after = _scores(bundle, trained.weights, data, job).mean()
+    delta = {name: trained.weights[name] - base[name] for name in trained.weights}
     norm = update_norm(delta)
     if not math.isfinite(norm) or not math.isfinite(after.loss):
         return WorkFailed(reason="non-finite", detail="the loss of the trained weights")
-    agreement = split_half_cosine(bundle, base, features, labels, job) if job.split_half else None
     metrics: dict[str, int | float] = {
         "num-examples": len(labels),
-        "clma-loss": before.loss,
+        "clma-loss": before.mean().loss,
         "loss-after": after.loss,
         "update-norm": norm,
-        "train-duration-s": time.monotonic() - started_s,
+        "epochs-done": trained.place.epochs,
+        **_classes_seen(bundle, data),
+        **trained.rates,
     }
+    if proof_before is not None and held_out is not None:
+        comparison = Comparison(proof_before, _scores(bundle, trained.weights, held_out, job))
+        metrics |= comparison.metrics()
+        if comparison.made_worse and not job.send_worse:
+            metrics["train-duration-s"] = time.monotonic() - started_s
+            return WorkFailed(reason="made-worse", detail=comparison.words(), metrics=metrics)
+    agreement = split_half_cosine(bundle, base, features, labels, job) if job.split_half else None
     if agreement is not None:
         metrics[SPLIT_HALF_KEY] = agreement
+    metrics["train-duration-s"] = time.monotonic() - started_s
     return LocalRound(delta, metrics)
 
 
@@ -96,26 +148,14 @@ def split_half_cosine(
 
     Cost: as much time as the round itself; each half is trained as the whole was.
     """
-    updates = []
+    data, updates = Data(features, labels), []
     for rows in halves(labels, job.seed):
-        step = TrainingStep(bundle, job.training_graph, base, threads=job.limits.threads)
-        if _descend(step, {name: array[rows] for name, array in features.items()}, labels[rows], job) is not None:
+        try:
+            half = _train(bundle, base, data.rows(rows), job, Unwatched())
+        except Diverged:
             return None
-        updates.append({name: tensor - base[name] for name, tensor in step.weights().items()})
+        updates.append({name: tensor - base[name] for name, tensor in half.weights.items()})
     return cosine(updates[0], updates[1]) if updates else None
-
-
-def minibatches(count: int, batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Row numbers of one epoch's batches, in random order.
-
-    The last batch may be smaller; one of a single row is left out unless it is the only one:
-    a step on one sample is mostly noise, and batch statistics are undefined.
-    """
-    order = rng.permutation(count)
-    for start in range(0, count, batch_size):
-        rows = order[start : start + batch_size]
-        if len(rows) > 1 or start == 0 or batch_size == 1:
-            yield rows
 
 
 def update_norm(delta: Weights) -> float:
@@ -123,16 +163,48 @@ def update_norm(delta: Weights) -> float:
     return math.sqrt(sum(float(np.square(tensor, dtype=np.float64).sum()) for tensor in delta.values()))
 
 
-def _descend(
-    step: TrainingStep, features: Mapping[str, NDArray[Any]], labels: NDArray[Any], job: TrainingJob
-) -> WorkFailed | None:
-    rng = np.random.default_rng(job.seed)
-    for epoch in range(job.epochs):
-        for rows in minibatches(len(labels), job.batch_size, rng):
-            batch = {name: array[rows] for name, array in features.items()}
-            loss = step.step(batch, labels[rows], learning_rate=job.learning_rate)
-            if not math.isfinite(loss):
-                return WorkFailed(reason="non-finite", detail=f"the loss in epoch {epoch + 1}")
-    if not all(np.isfinite(tensor).all() for tensor in step.weights().values()):
-        return WorkFailed(reason="non-finite", detail="the trained weights")
+def _train(bundle: Bundle, base: Weights, data: Data, job: TrainingJob, watch: Watch) -> _Trained:
+    """Step and schedule are made anew for every descent: neither carries anything over."""
+    step = TrainingStep(bundle, job.training_graph, base, threads=job.limits.threads)
+    schedule = _schedule(job)
+    place = descend(
+        step,
+        data.features,
+        data.labels,
+        schedule,
+        epochs=job.epochs,
+        batch_size=job.batch_size,
+        seed=job.seed,
+        watch=watch,
+        scalars=job.scalars,
+    )
+    return _Trained(step.weights(), place, schedule.metrics())
+
+
+def _schedule(job: TrainingJob) -> Schedule:
+    return ConstantRate(job.learning_rate)
+
+
+def _scores(bundle: Bundle, weights: Weights, data: Data, job: TrainingJob) -> Scores:
+    model = InferenceModel(bundle, weights, threads=job.limits.threads)
+    return scores(model, bundle.manifest, data.features, data.labels)
+
+
+def _too_little(bundle: Bundle, data: Data, job: TrainingJob) -> WorkFailed | None:
+    if len(data.labels) < max(job.min_samples, 1):
+        return WorkFailed(reason="too-few-samples", detail=f"{len(data.labels)} of {job.min_samples}")
+    seen = _classes_seen(bundle, data).get("classes-seen")
+    if seen is not None and seen < job.min_classes:
+        return WorkFailed(reason="too-few-classes", detail=f"{seen} of {job.min_classes} in {len(data.labels)} samples")
     return None
+
+
+def _classes_seen(bundle: Bundle, data: Data) -> dict[str, int]:
+    if bundle.manifest.kind != "classification":
+        return {}
+    return {"classes-seen": len(np.unique(data.labels))}
+
+
+def _too_slow(place: Place, job: TrainingJob) -> WorkFailed:
+    detail = f"{place.epochs:.2f} of the first epoch's steps in the time given, {job.duration_s:g} s in all"
+    return WorkFailed(reason="too-slow", detail=detail)

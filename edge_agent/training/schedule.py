@@ -1,0 +1,31 @@
+"""The learning rate of each step of a local round."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+
+class Schedule(Protocol):
+    """Says before each step how far to go."""
+
+    def rate(self, features: Mapping[str, NDArray[Any]]) -> float:
+        """The learning rate for the step on this batch: positive and finite."""
+
+    def metrics(self) -> dict[str, int | float]:
+        """What is worth telling of the rates given out."""
+
+
+class ConstantRate:
+    """The same rate for every step."""
+
+    def __init__(self, learning_rate: float) -> None:
+        self._learning_rate = learning_rate
+
+    def rate(self, features: Mapping[str, NDArray[Any]]) -> float:
+        """The rate, whatever the batch."""
+        return self._learning_rate
+
+    def metrics(self) -> dict[str, int | float]:
+        """Nothing: the order says it."""
+        return {}
