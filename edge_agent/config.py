@@ -67,7 +67,7 @@ class ReplaySourceSection(Section):
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
     delay_s: Annotated[float, Field(ge=0)] = 0.0
     features: dict[str, list[str]] = {}
-    columns: dict[Literal["label", "group", "holdout", "delay", "time", "id"], str] = {}
+    columns: dict[Literal["label", "group", "holdout", "delay", "time", "id", "task"], str] = {}
 
 
 class MqttSourceSection(BrokerSection):

@@ -13,7 +13,10 @@ from edge_agent.samples.tables import take_numbers
 ARRIVAL = "arrival"
 EARLY_LABELS = 10_000
 _IDS_A_QUERY = 500
-_COLUMNS = "arrival, id, time_s, part, output, label, bundle, weights, version, cohort, task FROM sample JOIN model USING (model)"
+_COLUMNS = (
+    "arrival, id, time_s, part, output, label, bundle, weights, version, cohort, task"
+    " FROM sample JOIN model USING (model)"
+)
 _log = structlog.get_logger(__name__)
 
 

@@ -26,7 +26,7 @@ class CsvColumns:
     Attributes:
         features: input name to its columns, in the order of the input's flattened features. An
             input left out, if it is the only one, takes every column that nothing else uses.
-        keys: ``label``, ``group``, ``holdout``, ``delay``, ``time``, ``id`` to their columns; a
+        keys: ``label``, ``group``, ``holdout``, ``delay``, ``time``, ``id``, ``task`` to their columns; a
             key left out is the column of its own name, if there is one.
     """
 

@@ -18,7 +18,7 @@ from edge_agent.link.settings import BrokerSettings
 from edge_agent.samples.record import FeatureArrays, Label, Sample, SampleBatch
 from edge_agent.sources.source import SourceBatch
 from edge_agent.wire.codec import Finite, Name, WireModel, decode
-from edge_agent.wire.manifest import TensorSpec
+from edge_agent.wire.manifest import TaskName, TensorSpec
 
 MESSAGE_CAP_BYTES = 1024 * 1024
 LABEL_CAP_BYTES = 4096
@@ -31,13 +31,14 @@ _log = structlog.get_logger(__name__)
 
 
 class SampleMessage(WireModel):
-    """``{"id", "time", "features": {input: nested list}, "group", "holdout"}``; the last two are optional."""
+    """``{"id", "time", "features": {input: nested list}, "group", "holdout", "task"}``; the last three are optional."""
 
     id: Name
     time: Finite
     features: Annotated[dict[str, Any], Field(max_length=32)]
     group: Name | None = None
     holdout: bool = False
+    task: TaskName | None = None
 
 
 class LabelMessage(WireModel):
@@ -160,7 +161,7 @@ def read_sample(payload: bytes, inputs: Sequence[TensorSpec]) -> Sample:
     """
     message = decode(SampleMessage, payload, cap_bytes=MESSAGE_CAP_BYTES)
     features: FeatureArrays = {spec.name: _feature(message.features, spec) for spec in inputs}
-    return Sample(message.id, message.time, features, message.group, message.holdout)
+    return Sample(message.id, message.time, features, message.group, message.holdout, message.task)
 
 
 def read_label(payload: bytes) -> Label:

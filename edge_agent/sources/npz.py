@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edge_agent.errors import ConfigError
 from edge_agent.model.npz_damage import DAMAGE
 
-COLUMN_KEYS = ("label", "group", "holdout", "delay", "time", "id")
+COLUMN_KEYS = ("label", "group", "holdout", "delay", "time", "id", "task")
 
 
 def read_npz(path: Path, input_names: Sequence[str]) -> dict[str, NDArray[Any]]:

@@ -12,7 +12,7 @@ from edge_agent.errors import ConfigError
 from edge_agent.samples.record import FeatureArrays, is_sample_id
 from edge_agent.sources.csv_columns import CsvColumns, read_csv
 from edge_agent.sources.npz import read_npz
-from edge_agent.wire.manifest import TensorSpec
+from edge_agent.wire.manifest import TensorSpec, is_task_name
 
 ID_CHARS = 100
 
@@ -27,6 +27,7 @@ class Recording:
         delays: (n,) seconds >= 0 from sample to label, NaN: never; None: the player's default.
         times: (n,) seconds, finite; None: the player's schedule.
         ids: n different names; None: the row numbers.
+        tasks: the task of each row, None where it names none.
     """
 
     rows: int
@@ -37,6 +38,7 @@ class Recording:
     delays: NDArray[np.float64] | None
     times: NDArray[np.float64] | None
     ids: list[str] | None
+    tasks: list[str | None] | None = None
 
 
 def read_recording(path: Path, inputs: Sequence[TensorSpec], columns: CsvColumns | None = None) -> Recording:
@@ -44,7 +46,7 @@ def read_recording(path: Path, inputs: Sequence[TensorSpec], columns: CsvColumns
 
     Args:
         path: ``*.npz`` with an array per model input and optionally ``label``, ``group``, ``holdout``,
-            ``delay``, ``time``, ``id``; or ``*.csv`` with a header row.
+            ``delay``, ``time``, ``id``, ``task``; or ``*.csv`` with a header row.
         inputs: the model's.
         columns: which CSV columns are what; None: the names above, every other column being a
             feature of the only input.
@@ -88,6 +90,7 @@ class _Checks:
             delays=self._seconds("delay", may_be_nan=True),
             times=self._seconds("time", may_be_nan=False),
             ids=self._ids(),
+            tasks=self._tasks(),
         )
 
     def _feature(self, spec: TensorSpec) -> NDArray[Any]:
@@ -155,6 +158,14 @@ class _Checks:
         if len(set(ids)) != len(ids):
             raise self._wrong("id", "repeats", "give every row its own id, or leave the key out")
         return ids
+
+    def _tasks(self) -> list[str | None] | None:
+        tasks = self._texts("task")
+        for row, name in enumerate(tasks or ()):
+            if name and not is_task_name(name):
+                remedy = "give 1 to 64 of A-Z a-z 0-9 _ -, or nothing for the bundle's first task"
+                raise self._wrong("task", f"is {name[:ID_CHARS]!r} in row {row}", remedy)
+        return None if tasks is None else [name or None for name in tasks]
 
     def _wrong(self, key: str, problem: str, remedy: str) -> ConfigError:
         return ConfigError(f"recording {self._path}: {key!r} {problem}", remedy)

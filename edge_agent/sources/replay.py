@@ -153,6 +153,7 @@ class ReplaySource:
             features={name: array[rows.start : rows.stop] for name, array in recording.features.items()},
             groups=[None if recording.groups is None else recording.groups[row] for row in rows],
             holdouts=[recording.holdouts is not None and bool(recording.holdouts[row]) for row in rows],
+            tasks=[] if recording.tasks is None else [recording.tasks[row] for row in rows],
         )
         for place, row in enumerate(rows):
             self._schedule_label(row, batch.ids[place], self._played + place)

@@ -1,6 +1,7 @@
 """A bundle's manifest: what a model takes, gives and trains, and how its drift is judged."""
 
 import math
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -30,6 +31,9 @@ LossName = Literal["cross-entropy", "binary-cross-entropy", "mse", "mae", "huber
 """What a model is trained on and watched by, with labels."""
 LabelFreeLossName = Literal["entropy", "pseudo-label"]
 OptimiserName = Literal["sgd", "momentum", "adam", "adamw"]
+
+TASK_PATTERN = r"[A-Za-z0-9_-]{1,64}"
+TaskName = Annotated[str, Field(pattern=f"^{TASK_PATTERN}$")]
 
 DType = Literal["float32", "float64", "float16", "int64", "int32", "uint8", "bool"]
 Size = Annotated[int, Field(ge=1, le=2**31)]
@@ -68,7 +72,7 @@ class TrainableSpec(WireModel):
     name: Name
     dtype: Literal["float32"]
     shape: Annotated[Items[Size], Field(max_length=8)]
-    role: Annotated[str, Field(pattern=r"^(shared|personal|task:[A-Za-z0-9_-]{1,64})$")] = "shared"
+    role: Annotated[str, Field(pattern=rf"^(shared|personal|task:{TASK_PATTERN})$")] = "shared"
     statistic: bool = False
 
 
@@ -103,6 +107,29 @@ class TrainingGraphSpec(WireModel):
     task: Name | None = None
 
 
+class HeadSpec(WireModel):
+    """The part of the inference graph above an embedding, as a graph of its own: from the embedding to the outputs.
+
+    Its only input is the inference graph's output ``embedding`` (role embedding), under that name; the ``trainable``
+    tensors, and no others, are supplied from outside. The outputs are those of the inference graph that it gives.
+    """
+
+    embedding: Name
+    file: FileName
+    trainable: Names
+
+
+class TaskSpec(WireModel):
+    """A task: an inference graph of its own, over the tensors of role ``task:<name>`` and those of no task.
+
+    The graph takes the bundle's inputs and gives its outputs; a classification's may have other ``classes``.
+    """
+
+    name: TaskName
+    file: FileName
+    classes: Annotated[int, Field(ge=2, le=CLASSES_CAP)] | None = None
+
+
 class MonitorSpec(WireModel):
     """A calibrated drift monitor."""
 
@@ -127,6 +154,8 @@ class Manifest(Message):
     loss: LossName
     trainable: Annotated[Items[TrainableSpec], Field(min_length=1, max_length=10_000)]
     training: Annotated[Items[TrainingGraphSpec], Field(max_length=64)] = []
+    head: HeadSpec | None = None
+    tasks: Annotated[Items[TaskSpec], Field(max_length=32)] = []
     monitors: Annotated[Table[Name, MonitorSpec], Field(max_length=32)] = {}
     opset: Count
     minimum_agent_version: Name
@@ -141,6 +170,8 @@ class Manifest(Message):
         _refuse_repeated("training graph", [graph.name for graph in self.training])
         _check_trainable(self.trainable)
         _check_files(self)
+        _check_tasks(self)
+        _check_head(self)
         return self
 
 
@@ -171,6 +202,43 @@ def _check_files(manifest: Manifest) -> None:
             raise ValueError(f"file {required!r} is not listed")
     if "manifest.json" in manifest.files:
         raise ValueError("manifest.json cannot list itself")
+
+
+def _check_head(manifest: Manifest) -> None:
+    head = manifest.head
+    for graph in manifest.training:
+        if graph.embedding is not None and (head is None or head.embedding != graph.embedding):
+            raise ValueError(f"training graph {graph.name!r} is fed embedding {graph.embedding!r}, which no head has")
+        above = set() if head is None else set(head.trainable)
+        if graph.embedding is not None and (outside := {*graph.trainable, *graph.statistics} - above):
+            raise ValueError(f"training graph {graph.name!r} trains {min(outside)!r}, which is not in the head")
+    if head is None:
+        return
+    if head.embedding not in {output.name for output in manifest.outputs if output.role == "embedding"}:
+        raise ValueError(f"the head's embedding {head.embedding!r} is no output of role embedding")
+    if unknown := set(head.trainable) - {spec.name for spec in manifest.trainable}:
+        raise ValueError(f"the head trains unknown tensor {min(unknown)!r}")
+    if head.file not in manifest.files:
+        raise ValueError(f"the head's file {head.file!r} is not listed")
+
+
+def _check_tasks(manifest: Manifest) -> None:
+    names = [task.name for task in manifest.tasks]
+    _refuse_repeated("task", names)
+    if unknown := {graph.task for graph in manifest.training if graph.task is not None} - set(names):
+        raise ValueError(f"task {min(unknown)!r} has no inference graph")
+    for task in manifest.tasks:
+        if task.file not in manifest.files:
+            raise ValueError(f"task {task.name!r}: file {task.file!r} is not listed")
+        if (task.classes is None) != (manifest.classes is None):
+            raise ValueError(f"task {task.name!r}: classes must be given for a classification, and only for it")
+    if manifest.tasks and (manifest.tasks[0].file, manifest.tasks[0].classes) != ("infer.onnx", manifest.classes):
+        raise ValueError("the first task must be that of infer.onnx, with the bundle's number of classes")
+
+
+def is_task_name(name: str) -> bool:
+    """Whether ``name`` may name a task."""
+    return re.fullmatch(TASK_PATTERN, name) is not None
 
 
 def read_manifest(payload: bytes) -> Manifest:

@@ -20,7 +20,7 @@ IR_VERSION_MAX = 10
 NAME_LENGTH_MAX = 128
 _NOT_WRITTEN = ("Cc", "Cs")
 """Unicode's control characters, and the surrogates by which Python shows bytes that are not UTF-8."""
-DATA_COLUMNS = ("label", "group", "holdout", "delay", "time", "id")
+DATA_COLUMNS = ("label", "group", "holdout", "delay", "time", "id", "task")
 """Names of the data files that no graph input may have."""
 
 Message = TypeVar("Message", onnx.ModelProto, onnx.NodeProto, onnx.TensorProto, onnx.ValueInfoProto)
