@@ -19,6 +19,7 @@ from edge_agent.link.interrupt import stop_on_signals
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.messages import State
+from edge_agent.wire.roles import graph_named, update_specs
 from edge_agent.wire.topics import FleetTopics
 from server_bridge.config import BridgeSettings
 from server_bridge.errors import BridgeFailure
@@ -248,6 +249,7 @@ def _refuse_unknown_graph(settings: BridgeSettings, manifest: Manifest) -> None:
     """Else every gateway would refuse every round."""
     wanted, names = settings.round.training_graph, [graph.name for graph in manifest.training]
     if wanted in names:
+        _refuse_personal_graph(wanted, manifest)
         return
     problem = f"[round] training_graph = {wanted!r}, which the bundle {manifest.name!r} does not have"
     if not names:
@@ -255,3 +257,12 @@ def _refuse_unknown_graph(settings: BridgeSettings, manifest: Manifest) -> None:
     near = difflib.get_close_matches(wanted, names, n=1)
     meant = f"; did you mean {near[0]!r}?" if near else ""
     raise ConfigError(problem, f"it has {', '.join(repr(name) for name in names)}{meant}")
+
+
+def _refuse_personal_graph(name: str, manifest: Manifest) -> None:
+    """What is personal never leaves a gateway: there would be nothing to average."""
+    if update_specs(manifest, graph_named(manifest, name)):
+        return
+    problem = f"[round] training_graph = {name!r}, which trains nothing but personal tensors"
+    shared = [graph.name for graph in manifest.training if update_specs(manifest, graph)]
+    raise ConfigError(problem, f"one of {', '.join(repr(graph) for graph in shared) or 'another bundle'}")

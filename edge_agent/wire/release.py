@@ -82,12 +82,16 @@ class MembershipTarget(Message):
 
 
 class WeightsStatement(WireModel):
-    """Weights at a version; ``revert`` skips the comparison with what runs."""
+    """Weights at a version; ``revert`` skips the comparison with what runs.
+
+    ``adaptation``: the one whose rounds made them; a gateway's personal values of these rounds go with them.
+    """
 
     version: Count
     weights: BlobReference
     base_version: Count
     kind: Literal["normal", "revert"] = "normal"
+    adaptation: Name | None = None
 
 
 class CandidateStatement(WeightsStatement):

@@ -106,6 +106,26 @@ class LastLayers(ParamSelector):
         return self._filter.select(params)[-self.n :]
 
 
+class Moved(ParamSelector):
+    """What another selector chooses, of the tensors that a round can move.
+
+    A tensor that no gateway trains has a change of exactly zero everywhere: it says nothing of a drift, and its
+    zeros would outweigh what was trained where distributions are compared.
+
+    Args:
+        selector: chooses first.
+        names: of the tensors that a round's updates carry.
+    """
+
+    def __init__(self, selector: ParamSelector, names: Iterable[str]) -> None:
+        self._selector = selector
+        self._names = frozenset(names)
+
+    def select(self, params: Parameters) -> list[str]:
+        """Those chosen that can move, in the order of the other selector."""
+        return [name for name in self._selector.select(params) if name in self._names]
+
+
 class TrainableTensors(ParamSelector):
     """The tensors that a bundle's training graph moves.
 

@@ -62,7 +62,7 @@ class MqttFleet:
         post: sends commands and grants.
         blobs: publishes base weights.
         sign: signs command bytes.
-        update_cap_bytes: by bundle digest, the most an update may take.
+        update_cap_bytes: by bundle digest and training graph, the most an update may take.
         boot_id: this start of the bridge.
         on_events: told when the store has new events.
         on_states: told what gateways say that they run and trust.
@@ -77,7 +77,7 @@ class MqttFleet:
         post: Post,
         blobs: BlobSource,
         sign: Sign,
-        update_cap_bytes: Callable[[str], int],
+        update_cap_bytes: Callable[[str, str], int],
         boot_id: str,
         *,
         on_events: Callable[[Sequence[Event]], None] = lambda events: None,
@@ -268,7 +268,7 @@ class MqttFleet:
             self._refuse(reply, "bad-manifest", "the reply holds no training result")
             raise WireError("reply", "a train command was answered without a training result")
         try:
-            check_manifest(result, action, self._update_cap_bytes(action.bundle))
+            check_manifest(result, action, self._update_cap_bytes(action.bundle, action.training_graph))
         except WireError as error:
             self._refuse(reply, "bad-manifest", str(error))
             self._uploads.forget(reply.gateway, reply.command_id, result.update.digest)

@@ -39,7 +39,7 @@ class FleetStation:
         topics: this fleet's.
         store: where it goes.
         sign: signs commands.
-        update_cap_bytes: by bundle digest, the most an update may take.
+        update_cap_bytes: by bundle digest and training graph, the most an update may take.
         blobs: publishes base weights.
         on_events: told when the store has new events.
         on_states: told what gateways say that they run and trust; must not block.
@@ -51,7 +51,7 @@ class FleetStation:
         topics: FleetTopics,
         store: Store,
         sign: Sign,
-        update_cap_bytes: Callable[[str], int],
+        update_cap_bytes: Callable[[str, str], int],
         blobs: BlobSource,
         *,
         on_events: Callable[[Sequence[Event]], None] = lambda events: None,

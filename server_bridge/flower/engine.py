@@ -9,6 +9,7 @@ from flwr.serverapp.strategy import FedAvg, Strategy
 
 from edge_agent.errors import DataError, TransientError
 from edge_agent.wire.codec import Scalar
+from edge_agent.wire.roles import overlay
 from edge_agent.wire.tensors import Weights
 from server_bridge.aggregation.screening import Refusal
 from server_bridge.cohorts.membership import ROOT, Move
@@ -85,7 +86,10 @@ def run_round(
     before = _cohort_weights(strategy, arrays)
     record, metrics = _aggregate(strategy, grid, arrays, server_round, train_config, timeout_s)
     passed_on = arrays if record is None else to_weights(record)
-    after = _cohort_weights(strategy, passed_on)
+    after = {
+        cohort: overlay(weights, grid.settings.personal)
+        for cohort, weights in _cohort_weights(strategy, passed_on).items()
+    }
     results = grid.last_exchange
     failed = {r.gateway: f"{r.reason}: {r.detail}" for r in results if not r.ok}
     failed |= _named(strategy.refused, grid) if isinstance(strategy, CLMA) else {}

@@ -11,6 +11,7 @@ from edge_agent.wire.blobs import BlobReference
 from edge_agent.wire.codec import Scalar, encode
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import Evaluate, Train
+from edge_agent.wire.roles import only
 from edge_agent.wire.tensors import Weights, check_weights, encode_weights
 from server_bridge.cohorts.membership import ROOT
 from server_bridge.fleet.transport import FleetTransport, Gateway, Order
@@ -108,6 +109,7 @@ class OrderBook:
         known = self._published.get(id(record))
         if known is None:
             weights = to_weights(record)
+            weights |= only(self._settings.personal, weights.keys())
             try:
                 check_weights(weights, self._settings.specs)
             except WireError as error:

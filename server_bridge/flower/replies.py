@@ -8,6 +8,7 @@ import numpy as np
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import Evaluate, EvaluateResult, Train, TrainResult
+from edge_agent.wire.roles import names_of, only
 from edge_agent.wire.tensors import Weights
 from edge_agent.wire.updates import decode_update
 from server_bridge.aggregation.screening import (
@@ -83,7 +84,9 @@ def screen(assignments: Sequence[Assignment], outcomes: Sequence[Outcome], setti
     copies = check_copies({r.gateway: r.fingerprint for r in in_order if r.ok and r.fingerprint is not None})
     results = [_refuse(r, copies[r.gateway]) if r.gateway in copies else r for r in results]
     lengths = {r.gateway: r.update_norm for r in results if r.ok and r.update_norm is not None}
-    base_lengths = {id(r.base_weights): tensors_norm(r.base_weights) for r in results if r.gateway in lengths}
+    carried = names_of(settings.update_specs)
+    bases = {id(r.base_weights): r.base_weights for r in results if r.gateway in lengths}
+    base_lengths = {name: tensors_norm(only(base, carried)) for name, base in bases.items()}
     refused = check_norms(
         lengths, {r.gateway: base_lengths[id(r.base_weights)] for r in results if r.gateway in lengths}, settings.norms
     )
@@ -160,13 +163,14 @@ def _decode(result: NodeResult, outcome: Outcome, answer: TrainResult, settings:
     if sha256_hex(outcome.update) != answer.update.digest:
         return _refuse(result, Refusal("bad-update", "the update's digest is not the manifest's"))
     try:
-        delta = decode_update(outcome.update, settings.coding, settings.specs)
+        delta = decode_update(outcome.update, settings.coding, settings.update_specs)
     except WireError as error:
         return _refuse(result, Refusal("bad-tensors", error.problem))
     with np.errstate(over="ignore", invalid="ignore"):
-        weights = {name: result.base_weights[name] + tensor for name, tensor in delta.items()}
+        moved = {name: result.base_weights[name] + tensor for name, tensor in delta.items()}
+    weights = {name: moved.get(name, tensor) for name, tensor in result.base_weights.items()}
     result = replace(result, update_norm=tensors_norm(delta), weights=weights, fingerprint=_fingerprint(delta))
-    if not all(np.isfinite(tensor).all() for tensor in weights.values()):
+    if not all(np.isfinite(tensor).all() for tensor in moved.values()):
         return _refuse(result, Refusal("bad-norm", "base plus update is not finite"))
     refusal = check_moved(result.update_norm or 0.0)
     return _refuse(result, refusal) if refusal else result

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from edge_agent.errors import ConfigError
 from edge_agent.wire.manifest import TrainableSpec
+from edge_agent.wire.roles import PERSONAL
+from edge_agent.wire.tensors import Weights
 from edge_agent.wire.updates import Coding
 from server_bridge.aggregation.screening import NormLimits
 
@@ -19,6 +21,7 @@ class GridSettings:
         bundle: digest of the bundle that is trained.
         specs: the bundle's trainable tensors, in the manifest's order.
         training_graph: one of the bundle's.
+        carried: the tensors that an update by that graph carries, in the same order; all that are shared if not given.
         learning_rate: of the local optimiser.
         epochs: local passes over the training set.
         batch_size: local batch.
@@ -30,6 +33,7 @@ class GridSettings:
         timeout_s: how long an exchange may take where the strategy does not say.
         evaluate_timeout_s: the same for one of evaluations only.
         node_wait_s: how long a strategy may wait for gateways to come online.
+        personal: the values that personal tensors have in every weights blob, the bundle's own; no strategy moves them.
         norms: how long an update may be.
         since_sample: evaluate on samples from this one on, if given.
     """
@@ -49,8 +53,17 @@ class GridSettings:
     timeout_s: float = 600.0
     evaluate_timeout_s: float = 120.0
     node_wait_s: float = 60.0
+    carried: tuple[TrainableSpec, ...] | None = None
+    personal: Weights = field(default_factory=dict)
     norms: NormLimits = field(default_factory=NormLimits)
     since_sample: str | None = None
+
+    @property
+    def update_specs(self) -> tuple[TrainableSpec, ...]:
+        """The tensors of an update; the others are as they were sent."""
+        if self.carried is not None:
+            return self.carried
+        return tuple(spec for spec in self.specs if spec.role != PERSONAL)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.adaptation) <= ADAPTATION_NAME_MAX:

@@ -1,6 +1,6 @@
 """Strategies by name, and what they remember."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -8,6 +8,7 @@ import numpy as np
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from edge_agent.errors import ConfigError, DataError
+from edge_agent.wire.manifest import TrainableSpec
 from server_bridge.aggregation.lengths import LengthRule
 from server_bridge.aggregation.opposition import OppositionRule
 from server_bridge.aggregation.robust import HOSTILE_SHARE, Aggregation, RuleName
@@ -18,7 +19,7 @@ from server_bridge.cohorts.cosine import CosineCohorter
 from server_bridge.cohorts.family_cohorter import FamilyCohorter
 from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
-from server_bridge.cohorts.selectors import AllParams
+from server_bridge.cohorts.selectors import AllParams, DefaultSelector, Moved, ParamSelector
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.defence import Defence
 from server_bridge.flower.drifts import Flagged
@@ -80,6 +81,7 @@ def make_strategy(
     *,
     flagged: Flagged | None = None,
     new_cohort_id: Callable[[], str] | None = None,
+    carried: Sequence[TrainableSpec] | None = None,
 ) -> FedAvg:
     """A fresh strategy.
 
@@ -87,6 +89,7 @@ def make_strategy(
         settings: which.
         flagged: round to drifted node ids (``clma*``).
         new_cohort_id: names new cohorts (``clma*``).
+        carried: the tensors of the rounds' updates; all if not given (``clma*`` compares gateways by these).
 
     Raises:
         ConfigError: an unknown name or a parameter outside its range.
@@ -123,7 +126,7 @@ def make_strategy(
         raise ConfigError(f"strategy: {error}") from error
     return CLMA(
         cohorter=cohorter,
-        param_selector=AllParams() if paper else None,
+        param_selector=_selector(carried, paper=paper),
         reconverged=settings.merge_threshold,
         flagged=flagged,
         loss_gamma=settings.gamma if settings.algorithm2 else None,
@@ -136,6 +139,15 @@ def make_strategy(
         candidate_rule=CandidateRule(delta=settings.candidate_delta),
         **nodes,
     )
+
+
+def _selector(carried: Sequence[TrainableSpec] | None, *, paper: bool) -> ParamSelector | None:
+    """The paper compares every parameter; ours leaves statistics out. What no gateway sends is the same everywhere."""
+    if carried is None:
+        return AllParams() if paper else None
+    if paper:
+        return Moved(AllParams(), [spec.name for spec in carried])
+    return Moved(DefaultSelector(), [spec.name for spec in carried if not spec.statistic])
 
 
 def _defence(settings: StrategySettings) -> Defence:

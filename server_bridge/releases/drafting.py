@@ -25,10 +25,14 @@ CohortName = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class NewWeights:
-    """Encoded weights for a cohort; ``revert`` skips the gateways' comparison with what runs."""
+    """Encoded weights for a cohort; ``revert`` skips the gateways' comparison with what runs.
+
+    ``adaptation``: whose rounds made them.
+    """
 
     data: bytes
     kind: Literal["normal", "revert"] = "normal"
+    adaptation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,7 @@ def _next_target(
         weights=reference,
         base_version=base.current.version if base is not None else 0,
         kind=new.kind,
+        adaptation=new.adaptation,
     )
     return CohortTarget(bundle=bundle, cohort=cohort, current=statement)
 

@@ -1,7 +1,7 @@
 """What the signer refuses to sign, whoever asks."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from edge_agent.model.bundle import load_bundle
 from edge_agent.wire.blobs import BlobReference, sha256_hex
 from edge_agent.wire.codec import decode
 from edge_agent.wire.errors import WireError
+from edge_agent.wire.manifest import TrainableSpec
 from edge_agent.wire.release import (
     MEMBERSHIP_TARGET,
     TARGET_CAP_BYTES,
@@ -21,6 +22,7 @@ from edge_agent.wire.release import (
     cohort_target,
     decode_membership,
 )
+from edge_agent.wire.roles import personal_specs
 from edge_agent.wire.tensors import Weights, check_weights, decode_weights
 
 
@@ -144,7 +146,15 @@ class ReleasePolicy:
             raise RejectedUpdate("unfit_weights", str(error)) from None
         if sha256_hex(data) != digest:
             raise RejectedUpdate("unfit_weights", f"{weights[digest]} is not the file {digest}")
+        _check_personal(offered, initial, bundle.manifest.trainable)
         _check_norm(offered, initial, self._limits.norm_ratio)
+
+
+def _check_personal(offered: Weights, initial: Weights, specs: Sequence[TrainableSpec]) -> None:
+    """No release holds a gateway's personal values: each has the bundle's in their place, bit for bit."""
+    for spec in personal_specs(specs):
+        if offered[spec.name].tobytes() != initial[spec.name].tobytes():
+            raise RejectedUpdate("unfit_weights", f"personal tensor {spec.name!r} is not as in the bundle")
 
 
 def _check_norm(offered: Weights, initial: Weights, ratio: float) -> None:

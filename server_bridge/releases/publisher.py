@@ -159,8 +159,19 @@ class Publisher:
         """Gateways that the membership lists with this bundle, to their cohorts."""
         return {name: member.cohort for name, member in self._record.members.items() if member.bundle == bundle}
 
-    def release(self, bundle: str, members: Mapping[str, str], weights: Mapping[str, bytes], reason: str) -> int:
+    def release(
+        self,
+        bundle: str,
+        members: Mapping[str, str],
+        weights: Mapping[str, bytes],
+        reason: str,
+        *,
+        adaptation: str | None = None,
+    ) -> int:
         """Release a bundle's membership and its cohorts' new weights in one map; its number.
+
+        Args:
+            adaptation: whose rounds made the weights.
 
         Raises:
             RejectedUpdate: the signer's policy refuses.
@@ -169,7 +180,7 @@ class Publisher:
         """
         others = {name: one for name, one in self._record.members.items() if one.bundle != bundle}
         own = {name: Membership(bundle=bundle, cohort=cohort) for name, cohort in members.items()}
-        cohorts = {(bundle, cohort): NewWeights(data) for cohort, data in weights.items()}
+        cohorts = {(bundle, cohort): NewWeights(data, adaptation=adaptation) for cohort, data in weights.items()}
         return self.make_release(ReleaseRequest(others | own, reason, cohorts)).number
 
     def make_release(self, request: ReleaseRequest) -> ReleaseRecord:

@@ -9,6 +9,7 @@ import structlog
 
 from edge_agent.errors import DataError, EdgeError, StorageError, TransientError
 from edge_agent.wire.codec import Scalar
+from edge_agent.wire.roles import names_of, only, personal_specs
 from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
 from edge_agent.wire.updates import Coding
 from server_bridge.cohorts.membership import ROOT
@@ -174,15 +175,19 @@ class AdaptationRunner:
         """One round with a strategy made from what is stored, so that a resumed one is no special case."""
         nodes = {gateway.id: gateway.node_id for gateway in self._fleet.gateways()}
         drifted = {nodes[gateway] for gateway in flags.gateways if gateway in nodes}
-        strategy = make_strategy(self._strategy, flagged=lambda _: drifted, new_cohort_id=self._new_cohort)
+        carried = self._bundles.update_specs(adaptation.bundle, self._settings.training_graph)
+        strategy = make_strategy(
+            self._strategy, flagged=lambda _: drifted, new_cohort_id=self._new_cohort, carried=carried
+        )
         if adaptation.state is not None:
             import_strategy(strategy, decode_state(self._store.blobs.read(adaptation.state)))
         elif isinstance(strategy, CLMA):
             self._place(strategy, adaptation, nodes)
             self._remind(strategy, adaptation.bundle)
-        grid = MqttGrid(self._fleet, self._grid_settings(adaptation), cancelled=lambda: self._stopped(0.0))
-        config: dict[str, Scalar] = {_ATTEMPT_KEY: adaptation.attempts + 1} if adaptation.attempts else {}
         arrays = self._weights(adaptation, ROOT)
+        settings = self._grid_settings(adaptation, arrays)
+        grid = MqttGrid(self._fleet, settings, cancelled=lambda: self._stopped(0.0))
+        config: dict[str, Scalar] = {_ATTEMPT_KEY: adaptation.attempts + 1} if adaptation.attempts else {}
         outcome = run_round(strategy, grid, arrays, adaptation.rounds_done + 1, config, self._settings.timeout_s)
         return outcome, encode_state(export_strategy(strategy))
 
@@ -316,13 +321,16 @@ class AdaptationRunner:
     def _new_cohort(self) -> str:
         return f"c{self._store.counters.next('cohort')}"
 
-    def _grid_settings(self, adaptation: Adaptation) -> GridSettings:
+    def _grid_settings(self, adaptation: Adaptation, arrays: Weights) -> GridSettings:
         settings = self._settings
+        specs = tuple(self._bundles.manifest(adaptation.bundle).trainable)
         return GridSettings(
             adaptation=adaptation.id,
             bundle=adaptation.bundle,
-            specs=tuple(self._bundles.manifest(adaptation.bundle).trainable),
+            specs=specs,
+            personal=only(arrays, names_of(personal_specs(specs))),
             training_graph=settings.training_graph,
+            carried=self._bundles.update_specs(adaptation.bundle, settings.training_graph),
             learning_rate=settings.learning_rate_of(adaptation.rounds_done + 1),
             epochs=settings.epochs,
             batch_size=settings.batch_size,
@@ -355,7 +363,11 @@ class AdaptationRunner:
         weights = {cohort: self._store.blobs.read(digest) for cohort, digest in changed.items()}
         try:
             number = self._releases.release(
-                adaptation.bundle, members, weights, f"adaptation {adaptation.id}, {adaptation.rounds} rounds"
+                adaptation.bundle,
+                members,
+                weights,
+                f"adaptation {adaptation.id}, {adaptation.rounds} rounds",
+                adaptation=adaptation.id,
             )
         except TransientError as error:
             _log.warning("release-postponed", adaptation=adaptation.id, problem=error.problem)

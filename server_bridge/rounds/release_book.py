@@ -15,12 +15,21 @@ class Releases(Protocol):
         """Gateways that the membership lists with this bundle, to their cohorts; others are in the root."""
         ...
 
-    def release(self, bundle: str, members: Mapping[str, str], weights: Mapping[str, bytes], reason: str) -> int:
+    def release(
+        self,
+        bundle: str,
+        members: Mapping[str, str],
+        weights: Mapping[str, bytes],
+        reason: str,
+        *,
+        adaptation: str | None = None,
+    ) -> int:
         """Release membership and the cohorts' new weights in one map; its number.
 
         Args:
             members: every gateway that is not in the root, to its cohort.
             weights: encoded weights of the cohorts that changed.
+            adaptation: whose rounds made them; gateways put their personal values of these rounds beside them.
 
         Raises:
             RejectedUpdate: the signer's policy refuses.

@@ -7,7 +7,8 @@ from edge_agent.errors import DataError
 from edge_agent.link.durable import read_file
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.errors import WireError
-from edge_agent.wire.manifest import MANIFEST_CAP_BYTES, Manifest, read_manifest
+from edge_agent.wire.manifest import MANIFEST_CAP_BYTES, Manifest, TrainableSpec, read_manifest
+from edge_agent.wire.roles import graph_named, update_specs
 from edge_agent.wire.topics import is_digest
 from edge_agent.wire.updates import update_cap_bytes
 
@@ -48,9 +49,31 @@ class BundleFolder:
                 self._manifests[digest] = self._read(digest)
             return self._manifests[digest]
 
-    def update_cap_bytes(self, digest: str) -> int:
-        """The most that an update of this bundle may take."""
-        return update_cap_bytes(self.manifest(digest).trainable)
+    def update_specs(self, digest: str, training_graph: str) -> tuple[TrainableSpec, ...]:
+        """The tensors of an update that one of a bundle's training graphs makes.
+
+        Raises:
+            DataError: the bundle is absent or altered, has no such graph, or the graph trains nothing that is shared.
+        """
+        manifest = self.manifest(digest)
+        try:
+            specs = update_specs(manifest, graph_named(manifest, training_graph))
+        except WireError as error:
+            raise DataError(f"bundle {digest}: {error.problem}", "set [round] training_graph to one of them") from None
+        if not specs:
+            raise DataError(
+                f"bundle {digest}: training graph {training_graph!r} trains personal tensors only",
+                "a round needs a graph that trains something shared: set [round] training_graph",
+            )
+        return specs
+
+    def update_cap_bytes(self, digest: str, training_graph: str) -> int:
+        """The most that an update by this training graph of this bundle may take.
+
+        Raises:
+            DataError: as :meth:`update_specs`.
+        """
+        return update_cap_bytes(self.update_specs(digest, training_graph))
 
     def _read(self, digest: str) -> Manifest:
         if digest not in self:

@@ -92,7 +92,7 @@ class Desk:
             post,
             self.blobs,
             lambda body: ("key", b"signature"),
-            lambda bundle: UPDATE_CAP_BYTES,
+            lambda bundle, graph: UPDATE_CAP_BYTES,
             BRIDGE_BOOT,
             monotonic=self.clock,
             wall=self.clock,

@@ -41,7 +41,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 def new_station(broker: BrokerSettings, store: Store, blobs: MemoryBlobs) -> FleetStation:
     return FleetStation(
-        broker, FleetTopics(FLEET), store, lambda body: ("key", b"signature"), lambda bundle: 100_000, blobs
+        broker, FleetTopics(FLEET), store, lambda body: ("key", b"signature"), lambda bundle, graph: 100_000, blobs
     )
 
 

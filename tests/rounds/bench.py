@@ -8,7 +8,7 @@ from pathlib import Path
 from edge_agent.errors import EdgeError
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.codec import encode
-from edge_agent.wire.manifest import Manifest, OutputSpec, TensorSpec
+from edge_agent.wire.manifest import Manifest, OutputSpec, TensorSpec, TrainingGraphSpec
 from edge_agent.wire.messages import ErrorEvent, Event, FlagEvent
 from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
 from server_bridge.flower.strategies import StrategySettings
@@ -37,7 +37,15 @@ class MemoryReleases:
     def members(self, bundle: str) -> dict[str, str]:
         return dict(self.membership)
 
-    def release(self, bundle: str, members: Mapping[str, str], weights: Mapping[str, bytes], reason: str) -> int:
+    def release(
+        self,
+        bundle: str,
+        members: Mapping[str, str],
+        weights: Mapping[str, bytes],
+        reason: str,
+        *,
+        adaptation: str | None = None,
+    ) -> int:
         if self.problem is not None:
             raise self.problem
         self.weights |= {cohort: self.store.blobs.put(data) for cohort, data in weights.items()}
@@ -55,9 +63,20 @@ def write_bundle_folder(folder: Path) -> str:
         outputs=[OutputSpec(name="y", dtype="float32", shape=["batch", 1], role="value")],
         loss="mse",
         trainable=list(SPECS),
+        training=[
+            TrainingGraphSpec(
+                name="adam",
+                file="train/adam.onnx",
+                loss="mse",
+                optimiser="adam",
+                trainable=[spec.name for spec in SPECS],
+                state=["m", "v"],
+                scalars=["learning_rate", "step"],
+            )
+        ],
         opset=17,
         minimum_agent_version="0.1.0",
-        files={"infer.onnx": "a" * 64, "weights.safetensors": "b" * 64},
+        files={"infer.onnx": "a" * 64, "weights.safetensors": "b" * 64, "train/adam.onnx": "c" * 64},
     )
     payload = encode(manifest)
     digest = sha256_hex(payload)
