@@ -1,11 +1,21 @@
 """Losses, their mean over the batch and its gradient."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import onnx
 
+from edge_agent.wire.manifest import LabelFreeLossName, LossName
 from server_bridge.bundles.gradients.graph import GraphBuilder
 
 LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What a training graph minimises: a loss and its options."""
+
+    loss: LossName | LabelFreeLossName
 
 
 def cross_entropy(graph: GraphBuilder, logits: str, label: str, classes: int) -> str:

@@ -7,11 +7,11 @@ import onnx
 from onnx import TensorProto, helper
 
 from edge_agent.errors import DataError
-from edge_agent.wire.manifest import LossName, OptimiserName, TrainingGraphSpec
+from edge_agent.wire.manifest import LabelFreeLossName, LossName, OptimiserName, TrainingGraphSpec
 from server_bridge.bundles.gradients.batch_statistics import Statistics, use_batch_statistics
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.graph import GraphBuilder, needed_nodes
-from server_bridge.bundles.gradients.losses import LOSS, cross_entropy, mean_squared_error
+from server_bridge.bundles.gradients.losses import LOSS, Objective, cross_entropy, mean_squared_error
 from server_bridge.bundles.gradients.optimisers import DEFAULTS, OPTIMISERS
 from server_bridge.bundles.gradients.reverse import differentiate
 
@@ -27,55 +27,69 @@ class TrainingGraph:
     spec: TrainingGraphSpec
 
 
-def training_graph(
-    forward: Forward,
-    output: str,
-    trainable: Sequence[str],
-    loss: LossName,
-    optimiser: OptimiserName,
-    *,
-    statistics: Statistics = "frozen",
-) -> TrainingGraph:
+@dataclass(frozen=True)
+class Plan:
+    """What a training graph is to do.
+
+    Args:
+        name: the graph's; its file is ``train/<name>.onnx``.
+        trainable: names of float32 initialisers.
+        objective: what is minimised.
+        optimiser: by name; its parts are documented in `OPTIMISERS`.
+        statistics: of batch normalisation; ``batch`` renews the running ones (see `use_batch_statistics`).
+    """
+
+    name: str
+    trainable: Sequence[str]
+    objective: Objective
+    optimiser: OptimiserName
+    statistics: Statistics = "frozen"
+
+
+def training_graph(forward: Forward, output: str, plan: Plan) -> TrainingGraph:
     """Write a training step.
 
     Args:
         forward: the model, of opset 17 or later, whose initialisers are no graph inputs.
-        output: the logits (n, classes), or the value (n,) or (n, 1).
-        trainable: names of float32 initialisers.
-        loss: what is minimised; for cross-entropy an output that is a LogSoftmax is trained at its input.
-        optimiser: by name; its parts are documented in `OPTIMISERS`.
-        statistics: of batch normalisation; ``batch`` renews the running ones (see `use_batch_statistics`).
+        output: the logits (n, classes), or the value (n,) or (n, 1); for cross-entropy an output that is a
+            LogSoftmax is trained at its input.
+        plan: see `Plan`.
 
     Returns: the graph, whose interface `TrainingGraphSpec` documents.
 
     Raises:
         DataError: an operator above a trainable tensor has no gradient rule, or a name is reserved (named).
     """
-    scalars = OPTIMISERS[optimiser].scalars
-    spec = TrainingGraphSpec(
-        name=optimiser,
-        file=f"train/{optimiser}.onnx",
-        loss=loss,
-        optimiser=optimiser,
-        trainable=list(trainable),
-        state=list(OPTIMISERS[optimiser].state),
-        scalars=list(scalars),
-        defaults={name: DEFAULTS[name] for name in scalars if name in DEFAULTS},
-        label_input=LABEL,
-    )
+    loss = plan.objective.loss
     graph = GraphBuilder(_names(forward.model.graph))
     nodes = [_copy(node) for node in forward.model.graph.node]
     graph.nodes.extend(nodes)
     value = trained_value(forward, output, loss)
-    renewed = use_batch_statistics(graph, forward, nodes, value) if statistics == "batch" else {}
-    spec = spec.model_copy(update={"statistics": list(renewed)})
+    renewed = use_batch_statistics(graph, forward, nodes, value) if plan.statistics == "batch" else {}
+    spec = _spec(plan, list(renewed))
     _refuse_reserved(forward, spec)
     gradient = _write_loss(graph, forward, value, loss)
-    gradients = differentiate(graph, forward, nodes, value, gradient, trainable)
-    OPTIMISERS[optimiser].write(graph, gradients)
+    gradients = differentiate(graph, forward, nodes, value, gradient, plan.trainable)
+    OPTIMISERS[plan.optimiser].write(graph, gradients)
     for statistic, fresh in renewed.items():
         graph.emit_as(f"out.{statistic}", "Identity", fresh)
     return TrainingGraph(_assemble(forward, graph, spec), spec)
+
+
+def _spec(plan: Plan, statistics: list[str]) -> TrainingGraphSpec:
+    optimiser = OPTIMISERS[plan.optimiser]
+    return TrainingGraphSpec(
+        name=plan.name,
+        file=f"train/{plan.name}.onnx",
+        loss=plan.objective.loss,
+        optimiser=plan.optimiser,
+        trainable=list(plan.trainable),
+        state=list(optimiser.state),
+        scalars=list(optimiser.scalars),
+        defaults={name: DEFAULTS[name] for name in optimiser.scalars if name in DEFAULTS},
+        label_input=LABEL,
+        statistics=statistics,
+    )
 
 
 def carried(spec: TrainingGraphSpec) -> list[tuple[str, str]]:
@@ -84,7 +98,7 @@ def carried(spec: TrainingGraphSpec) -> list[tuple[str, str]]:
     return pairs + [(f"{state}.{name}", name) for state in spec.state for name in spec.trainable]
 
 
-def trained_value(forward: Forward, output: str, loss: LossName) -> str:
+def trained_value(forward: Forward, output: str, loss: LossName | LabelFreeLossName) -> str:
     """Where the loss attaches: the output, or the logits under its LogSoftmax."""
     producer = forward.producer(output)
     if loss == "cross-entropy" and producer is not None and producer.op_type == "LogSoftmax":
@@ -92,7 +106,7 @@ def trained_value(forward: Forward, output: str, loss: LossName) -> str:
     return output
 
 
-def _write_loss(graph: GraphBuilder, forward: Forward, value: str, loss: LossName) -> str:
+def _write_loss(graph: GraphBuilder, forward: Forward, value: str, loss: LossName | LabelFreeLossName) -> str:
     shape = forward.shapes[value]
     if loss == "mse":
         return mean_squared_error(graph, value, LABEL, len(shape))

@@ -13,7 +13,8 @@ from edge_agent.drift.losses import LossName, sample_losses
 from edge_agent.model.session import Session
 from server_bridge.bundles.checks import for_training
 from server_bridge.bundles.gradients.forward import Forward
-from server_bridge.bundles.gradients.training_graph import training_graph
+from server_bridge.bundles.gradients.losses import Objective
+from server_bridge.bundles.gradients.training_graph import Plan, training_graph
 from tests.bundles.nets import initialisers
 
 Array = NDArray[Any]
@@ -26,7 +27,8 @@ def gradients_of(
     model: onnx.ModelProto, trainable: Sequence[str], loss: LossName, x: Array, labels: Array, *, threads: int = 1
 ) -> tuple[float, dict[str, Array]]:
     """The loss and its gradients as the training graph has them: momentum's first velocity is the gradient."""
-    made = training_graph(Forward.read(for_training(model)), "y", trainable, loss, "momentum")
+    plan = Plan("momentum", trainable, Objective(loss), "momentum")
+    made = training_graph(Forward.read(for_training(model)), "y", plan)
     session = Session("test", made.model.SerializeToString(), {}, threads=threads)
     given = initialisers(model)
     feeds: dict[str, Array] = {"x": x, "label": labels, "learning_rate": np.array(0.1, dtype=np.float32)}

@@ -11,8 +11,9 @@ from edge_agent.errors import DataError
 from edge_agent.wire.manifest import LossName
 from server_bridge.bundles.checks import for_training, opset
 from server_bridge.bundles.gradients.forward import Forward
+from server_bridge.bundles.gradients.losses import Objective
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
-from server_bridge.bundles.gradients.training_graph import TrainingGraph, training_graph
+from server_bridge.bundles.gradients.training_graph import Plan, TrainingGraph, training_graph
 from tests.bundles.gradients.differences import check_gradients, gradients_of
 from tests.bundles.nets import (
     CNN2D_TRAINABLE,
@@ -28,7 +29,7 @@ from tests.bundles.nets import (
 
 
 def made(model: onnx.ModelProto, trainable: Sequence[str], loss: LossName = "cross-entropy") -> TrainingGraph:
-    return training_graph(Forward.read(for_training(model)), "y", trainable, loss, "adam")
+    return training_graph(Forward.read(for_training(model)), "y", Plan("adam", trainable, Objective(loss), "adam"))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -82,7 +83,8 @@ def test_training_graph_is_at_opset_17_at_least() -> None:
 
 @pytest.mark.parametrize("optimiser", OPTIMISERS)
 def test_scatter_nd_is_never_emitted(optimiser: str) -> None:
-    graph = training_graph(Forward.read(cnn2d()), "y", CNN2D_TRAINABLE, "cross-entropy", optimiser)  # type: ignore[arg-type]  # a key
+    plan = Plan(optimiser, CNN2D_TRAINABLE, Objective("cross-entropy"), optimiser)  # type: ignore[arg-type]  # a key
+    graph = training_graph(Forward.read(cnn2d()), "y", plan)
     operators = {node.op_type for node in graph.model.graph.node}
     assert "ScatterElements" in operators
     assert "ScatterND" not in operators
