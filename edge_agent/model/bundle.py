@@ -17,6 +17,8 @@ from edge_agent.wire.tensors import Weights, check_weights, decode_weights
 
 MANIFEST = "manifest.json"
 WEIGHTS = "weights.safetensors"
+FROZEN = "frozen.safetensors"
+"""Tensors that nothing trains and many graphs of the bundle use: they lie outside the graphs, once."""
 FILE_CAP_BYTES = 1024 * 1024 * 1024
 
 _A_BUNDLE = "give the directory that `server-bridge bundle build` made"
@@ -62,6 +64,19 @@ class Bundle:
         except WireError as error:
             raise DataError(f"{self.path / WEIGHTS}: {error}") from error
         return weights
+
+    def frozen(self) -> Weights:
+        """The tensors of ``frozen.safetensors``, every one an external initialiser of every graph; mostly none.
+
+        Raises:
+            DataError: the file is corrupt.
+        """
+        if FROZEN not in self.manifest.files:
+            return {}
+        try:
+            return decode_weights(self.read(FROZEN))
+        except WireError as error:
+            raise DataError(f"{self.path / FROZEN}: {error}") from error
 
     def training_graph(self, name: str) -> TrainingGraphSpec:
         """A training step by name.

@@ -11,6 +11,7 @@ from edge_agent.model.features import check_features
 from edge_agent.model.session import Session
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.manifest import Manifest
+from edge_agent.wire.tasks import task_named, weights_of
 from edge_agent.wire.tensors import Weights, check_weights
 
 INFERENCE_GRAPH = "infer.onnx"
@@ -25,18 +26,25 @@ class InferenceModel:
         bundle: a loaded bundle.
         weights: every trainable tensor; copied.
         threads: threads inside an operator.
+        task: of a bundle with tasks, whose graph to run; None: the first one's.
 
     Raises:
-        DataError: a tensor is missing, extra, misshapen, wrongly typed or not finite (named), or the
-            graph is refused by onnxruntime.
+        DataError: a tensor is missing, extra, misshapen, wrongly typed or not finite (named), the bundle has
+            no such task, or the graph is refused by onnxruntime.
     """
 
-    def __init__(self, bundle: Bundle, weights: Weights, *, threads: int = 1) -> None:
+    def __init__(self, bundle: Bundle, weights: Weights, *, threads: int = 1, task: str | None = None) -> None:
         refuse_unfit_weights(weights, bundle.manifest)
         self.bundle = bundle
         self.primary = primary_output(bundle.manifest)
         self._inputs = bundle.manifest.inputs
-        self._session = Session(INFERENCE_GRAPH, bundle.read(INFERENCE_GRAPH), weights, threads=threads)
+        try:
+            chosen = task_named(bundle.manifest, task)
+        except WireError as error:
+            raise DataError(error.problem) from None
+        file = INFERENCE_GRAPH if chosen is None else chosen.file
+        supplied = {**weights_of(bundle.manifest, weights, chosen), **bundle.frozen()}
+        self._session = Session(file, bundle.read(file), supplied, threads=threads)
 
     def run(self, features: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Outputs by name.

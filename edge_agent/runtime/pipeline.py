@@ -9,12 +9,14 @@ from edge_agent.errors import DataError
 from edge_agent.link.service import Pulse
 from edge_agent.runtime.part import ThreadPart
 from edge_agent.samples.record import Label, SampleBatch
+from edge_agent.samples.tasks import by_task
 from edge_agent.serving.server import ModelServer, Served
 from edge_agent.sinks.sink import Sink
 from edge_agent.sources.source import Source
 
 READ_TIMEOUT_S = 0.25
 QUEUE_BATCHES = 512
+UNKNOWN_TASKS_NAMED = 16
 _log = structlog.get_logger(__name__)
 
 
@@ -32,7 +34,8 @@ class Pipeline(ThreadPart):
 
     The queue to the recorder is bounded. When it is full the predictions are still made and
     passed to the sink; what could not be recorded is counted in ``unrecorded_samples`` and
-    ``unrecorded_labels``.
+    ``unrecorded_labels``. A sample of a task that the bundle does not have is refused: counted in
+    ``refused_samples`` and, for the first few names, in ``unknown_tasks``.
     """
 
     def __init__(self, source: Source, server: ModelServer, sink: Sink) -> None:
@@ -45,6 +48,7 @@ class Pipeline(ThreadPart):
         self.finished = False
         self.served_samples = 0
         self.refused_samples = 0
+        self.unknown_tasks: dict[str, int] = {}
         self.unrecorded_samples = 0
         self.unrecorded_labels = 0
 
@@ -70,17 +74,34 @@ class Pipeline(ThreadPart):
             self._take(read.samples, read.labels)
 
     def _take(self, batch: SampleBatch | None, labels: list[Label]) -> None:
-        served = None
-        if batch is not None and len(batch.ids):
-            try:
-                served = self._server.process(batch)
-            except DataError as error:
-                self.refused_samples += len(batch.ids)
-                _log.warning("samples_refused", problem=str(error), count=len(batch.ids))
-                batch = None
-            else:
-                self.served_samples += len(batch.ids)
-                self._sink.write(batch.ids, batch.times, served.outputs, served.weights)
+        parts = self._parts(batch) if batch is not None and len(batch.ids) else []
+        served = [(part, made) for part in parts if (made := self._predict(part)) is not None]
+        for part, made in served[:-1]:
+            self._hand_on(part, made, [])
+        last = served[-1] if served else (None, None)
+        self._hand_on(last[0], last[1], labels)
+
+    def _parts(self, batch: SampleBatch) -> list[SampleBatch]:
+        parts, unknown = by_task(batch, self._server.active.tasks)
+        for task, ids in unknown.items():
+            self.refused_samples += len(ids)
+            if task in self.unknown_tasks or len(self.unknown_tasks) < UNKNOWN_TASKS_NAMED:
+                self.unknown_tasks[task] = self.unknown_tasks.get(task, 0) + len(ids)
+            _log.warning("task_unknown", task=task, count=len(ids), id=ids[0], known=self._server.active.tasks)
+        return parts
+
+    def _predict(self, batch: SampleBatch) -> Served | None:
+        try:
+            served = self._server.process(batch)
+        except DataError as error:
+            self.refused_samples += len(batch.ids)
+            _log.warning("samples_refused", problem=str(error), count=len(batch.ids))
+            return None
+        self.served_samples += len(batch.ids)
+        self._sink.write(batch.ids, batch.times, served.outputs, served.weights)
+        return served
+
+    def _hand_on(self, batch: SampleBatch | None, served: Served | None, labels: list[Label]) -> None:
         if batch is None and not labels:
             return
         try:

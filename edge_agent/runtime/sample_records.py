@@ -11,6 +11,7 @@ from edge_agent.runtime.storage import AgentStorage
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.samples.holdout import HoldoutCounts
 from edge_agent.samples.store import SampleStore
+from edge_agent.wire.tasks import task_classes
 
 
 class SampleRecords:
@@ -41,6 +42,7 @@ class SampleRecords:
             proof_share=settings.samples.proof_share,
             max_samples=settings.samples.max_samples,
             label_wait_s=settings.samples.label_wait_s,
+            task_classes=task_classes(manifest),
         )
         counts = HoldoutCounts(
             storage.samples, kind=manifest.kind, loss=manifest.loss, bucket_s=settings.monitor.bucket_s

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.change_point import change_index
 from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseParams, LossRiseState, Verdict, rebaseline, step
-from edge_agent.drift.losses import sample_losses
 from edge_agent.errors import DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.samples.record import LabelledRow
+from edge_agent.samples.scoring import row_losses
 from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import Prepared
 from edge_agent.wire.blobs import sha256_hex
@@ -230,9 +230,7 @@ class DriftWatch:
         )
 
     def _losses(self, batch: list[LabelledRow]) -> NDArray[np.float64]:
-        outputs = np.stack([row.output for row in batch])
-        labels = np.array([row.label for row in batch])
-        return sample_losses(self._manifest.loss, outputs, labels)
+        return row_losses(self._manifest.loss, batch)
 
     def _activate(self, active: Prepared) -> None:
         """New weights: history and hold end, the warm-up begins; the first start keeps a fresh state.

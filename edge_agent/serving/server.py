@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.errors import RejectedUpdate, WireError
+from edge_agent.errors import DataError, RejectedUpdate, WireError
 from edge_agent.model.bundle import Bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.samples.record import SampleBatch
+from edge_agent.samples.tasks import task_of
 from edge_agent.serving.probe import PROBE_ROWS, Features, all_finite, check_predictions, first_rows, probe_features
+from edge_agent.wire.tasks import task_names
 from edge_agent.wire.tensors import Weights, check_weights
 
 
@@ -20,16 +22,34 @@ class Prepared:
     """A model that is built and probed, and may be swapped in.
 
     Attributes:
+        models: a model for each of the bundle's tasks, the first first; of a bundle without tasks one, under "".
         bundle: the bundle's digest.
         weights: the weights' digest.
         version: the weights' version in their cohort.
     """
 
-    model: InferenceModel
+    models: Mapping[str, InferenceModel]
     bundle: str
     weights: str
     version: int
     cohort: str
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The bundle's tasks, that of samples that name none first; empty for a bundle without tasks."""
+        return () if "" in self.models else tuple(self.models)
+
+    def model(self, task: str | None) -> InferenceModel:
+        """The model of a task of the bundle; one without tasks has the same for all.
+
+        Raises:
+            DataError: the bundle has tasks, but not this one.
+        """
+        tasks = self.tasks
+        name = "" if not tasks else task or tasks[0]
+        if name not in self.models:
+            raise DataError(f"the bundle has no task {name!r} (it has {', '.join(tasks)})")
+        return self.models[name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +97,12 @@ class ModelServer:
         return self._active
 
     def process(self, batch: SampleBatch) -> Served:
-        """Predict a batch; the whole batch by one model.
+        """Predict a batch of one task; the whole batch by one model.
 
         Raises:
-            DataError: the features do not fit the model's inputs (named).
+            DataError: the features do not fit the model's inputs (named), or the bundle has no such task.
         """
-        served = _run(self._active, batch.features)
+        served = _run(self._active.model(task_of(batch)), self._active, batch.features)
         rows = first_rows(batch.features)
         if all_finite(rows) and np.isfinite(served.outputs[:PROBE_ROWS]).all():
             self._recent = rows
@@ -99,11 +119,15 @@ class ModelServer:
             DataError: the bundle's graph cannot be built or run.
         """
         _refuse_unfit(weights, bundle)
-        model = InferenceModel(bundle, weights)
-        prepared = Prepared(model, bundle.digest, weights_digest, version, cohort)
+        tasks = task_names(bundle.manifest)
+        models = {task: InferenceModel(bundle, weights, task=task) for task in tasks} or {
+            "": InferenceModel(bundle, weights)
+        }
+        prepared = Prepared(models, bundle.digest, weights_digest, version, cohort)
         probe = probe_features(bundle.manifest.inputs, self._recent)
         if probe is not None:
-            check_predictions(_run(prepared, probe.features).outputs, probe)
+            for model in models.values():
+                check_predictions(_run(model, prepared, probe.features).outputs, probe)
         return prepared
 
     def shadow(self, prepared: Prepared, batch: SampleBatch) -> Served:
@@ -112,7 +136,7 @@ class ModelServer:
         Raises:
             DataError: the features do not fit that model's inputs (named).
         """
-        return _run(prepared, batch.features)
+        return _run(prepared.model(task_of(batch)), prepared, batch.features)
 
     def swap(self, prepared: Prepared) -> Prepared:
         """Make a prepared model the active one from the next batch on; the former one is returned."""
@@ -127,7 +151,7 @@ def _refuse_unfit(weights: Weights, bundle: Bundle) -> None:
         raise RejectedUpdate("unfit", str(error)) from None
 
 
-def _run(prepared: Prepared, features: Mapping[str, NDArray[Any]]) -> Served:
-    outputs = prepared.model.run(features)[prepared.model.primary]
+def _run(model: InferenceModel, prepared: Prepared, features: Mapping[str, NDArray[Any]]) -> Served:
+    outputs = model.run(features)[model.primary]
     primary = np.asarray(outputs, dtype=np.float32)
     return Served(primary, prepared.bundle, prepared.weights, prepared.version, prepared.cohort)
