@@ -13,6 +13,7 @@ from edge_agent.model.features import check_features
 from edge_agent.model.inference import primary_output, refuse_unfit_weights
 from edge_agent.model.session import RUNTIME_ERRORS, Session, first_line
 from edge_agent.wire.manifest import Manifest, TrainingGraphSpec
+from edge_agent.wire.tasks import seen_by
 from edge_agent.wire.tensors import Weights
 
 LOSS, LABEL = "loss", "label"
@@ -39,9 +40,9 @@ class TrainingStep:
     def __init__(self, bundle: Bundle, graph_name: str, weights: Weights, *, threads: int = 1) -> None:
         refuse_unfit_weights(weights, bundle.manifest)
         self.spec = bundle.training_graph(graph_name)
-        self._manifest = bundle.manifest
+        self._manifest = seen_by(bundle.manifest, self.spec.task)
         self._given = {name: np.array(value, dtype=np.float32) for name, value in weights.items()}
-        self._session = Session(self.spec.file, bundle.read(self.spec.file), {}, threads=threads)
+        self._session = Session(self.spec.file, bundle.read(self.spec.file), bundle.frozen(), threads=threads)
         _check_interface(self._session, self.spec, bundle.manifest)
         self._label = self.spec.label_input or LABEL
         self._loss = np.zeros((), dtype=np.float32)

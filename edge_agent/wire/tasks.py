@@ -42,6 +42,16 @@ def classes_of(manifest: Manifest, name: str | None) -> int | None:
     return manifest.classes if task is None else task.classes
 
 
+def seen_by(manifest: Manifest, name: str | None) -> Manifest:
+    """The manifest as one task sees it: with its number of classes.
+
+    Raises:
+        WireError: as :func:`task_named`.
+    """
+    task = task_named(manifest, name)
+    return manifest if task is None else manifest.model_copy(update={"classes": task.classes})
+
+
 def weights_of(manifest: Manifest, weights: Weights, task: TaskSpec | None) -> Weights:
     """The tensors that the task's inference graph takes: its own, and those of no task."""
     if task is None:
