@@ -152,6 +152,7 @@ class SampleSet:
         labels: (n,) int64 class numbers or float64 targets.
         part: where they come from.
         tasks: n entries: the task of each, where it was named.
+        rehearsed: so many of the first are from the reservoir.
     """
 
     features: FeatureArrays
@@ -159,15 +160,35 @@ class SampleSet:
     ids: list[str]
     part: Part
     tasks: list[str | None] = field(default_factory=list)
+    rehearsed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSet:
+    """Samples of the train part without their labels, oldest first.
+
+    Attributes:
+        features: (n, ...) per model input.
+    """
+
+    features: FeatureArrays
+    ids: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class StoreCounts:
-    """What the store holds, and what it has dropped or refused so far."""
+    """What the store holds, and what it has dropped or refused so far.
+
+    Attributes:
+        reservoir, unlabelled: of the samples, those older than the recent ones.
+        expired_samples: those whose label did not come in time.
+    """
 
     samples: int
     pending: int
     labelled: int
+    reservoir: int
+    unlabelled: int
     early_labels: int
     duplicate_samples: int
     repeated_labels: int

@@ -21,8 +21,10 @@ from edge_agent.samples.record import (
     StoreCounts,
     is_sample_id,
 )
+from edge_agent.samples.reservoir import Reservoir
+from edge_agent.samples.retention import Retention, Room
 from edge_agent.samples.split import part_of
-from edge_agent.samples.tables import COMPONENT, TABLES, last_number, raise_number, take_numbers
+from edge_agent.samples.tables import COMPONENT, TABLES, Stage, last_number, raise_number, take_numbers
 from edge_agent.wire.manifest import TensorSpec
 
 MIB = 1024 * 1024
@@ -35,8 +37,9 @@ _OVERHEAD_BYTES = 512
 class SampleStore:
     """Samples in a database of their own, with their predictions and labels; usable from any thread.
 
-    Bounded: the newest ``max_samples`` insertions are held, fewer where they would pass
-    ``max_bytes``; a sample whose label has not come after ``label_wait_s`` is dropped.
+    Bounded: the newest ``max_samples`` insertions are held; of the older ones a reservoir keeps a uniform sample of
+    the labelled (see :class:`Reservoir`), and the newest without a label stay for what needs none. All of it is
+    less where it would pass ``max_bytes``.
 
     Args:
         db: opened with ``synchronous="NORMAL"``: a power cut may cost the last seconds.
@@ -44,8 +47,13 @@ class SampleStore:
         classes: valid labels are 0..classes-1; None: any finite number (regression).
         proof_share: share of the samples (by hash of group or id) that training never reads.
         max_samples: at least 1.
-        label_wait_s: by the clock that the caller passes as ``now_s``.
+        label_wait_s: by the clock that the caller passes as ``now_s``, which should be running time: a wall clock
+            that jumps would end every wait at once. One of the train part without a label by then is unlabelled,
+            another is dropped.
         max_bytes: bound on the file, about (see :func:`stored_bytes`).
+        reservoir_samples: older labelled samples kept, of the train and proof parts.
+        unlabelled_samples: samples of the train part kept whose label did not come in time.
+        reservoir_seed: of a new database's reservoir; None: at random.
         task_classes: the number of classes of each task, where it is not ``classes``.
 
     Raises:
@@ -63,18 +71,31 @@ class SampleStore:
         max_samples: int,
         label_wait_s: float,
         max_bytes: int = 256 * MIB,
+        reservoir_samples: int = 0,
+        unlabelled_samples: int = 0,
+        reservoir_seed: int | None = None,
         task_classes: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         db.define(COMPONENT, TABLES)
         self._db = db
         self._layout = FeatureLayout(inputs)
         self._proof_share = proof_share
-        self._capacity = max(1, min(max_samples, max_bytes // stored_bytes(self._layout.row_bytes)))
         self._label_wait_s = label_wait_s
         self._join = LabelJoin(db, classes=classes, task_classes=task_classes)
+        room = Room(max(1, max_samples), reservoir_samples, unlabelled_samples)
+        room = room.within(max(1, max_bytes // stored_bytes(self._layout.row_bytes)))
         with db.transaction():
             db.execute("INSERT OR IGNORE INTO layout (digest) VALUES (?)", (self._layout.digest,))
             db.execute("DELETE FROM model WHERE model NOT IN (SELECT model FROM sample)")
+            reservoir = Reservoir(
+                db,
+                capacity=room.reservoir,
+                proof_share=proof_share,
+                layout=self._layout_number(),
+                classed=classes is not None,
+                seed=reservoir_seed,
+            )
+        self._retention = Retention(db, reservoir, room, label_wait_s=label_wait_s)
 
     def add(self, batch: SampleBatch, predicted: Predicted, now_s: float) -> list[LabelledRow]:
         """Store served samples; those whose label was there before are returned, joined.
@@ -94,7 +115,7 @@ class SampleStore:
             count(self._db, "duplicate_samples", len(batch.ids) - len(fresh))
             seqs = self._insert(batch, predicted, fresh, now_s)
             joined = self._join.meet(seqs)
-            self._bound(now_s)
+            self._retention.apply(last_number(self._db, SAMPLE), now_s)
         return joined
 
     def label(self, labels: Sequence[Label], now_s: float) -> list[LabelledRow]:
@@ -145,10 +166,13 @@ class SampleStore:
         """What is held, dropped and refused. Cost: reads an index of all samples."""
         with self._db.transaction():
             samples, labelled = self._db.query("SELECT count(*), count(arrival) FROM sample")[0]
+            stages: dict[int, int] = dict(self._db.query("SELECT stage, count(*) FROM sample GROUP BY stage"))
             return StoreCounts(
                 samples=samples,
                 pending=samples - labelled,
                 labelled=labelled,
+                reservoir=stages.get(Stage.KEPT, 0),
+                unlabelled=stages.get(Stage.UNLABELLED, 0),
                 early_labels=self._db.query("SELECT count(*) FROM early_label")[0][0],
                 duplicate_samples=last_number(self._db, "duplicate_samples"),
                 repeated_labels=last_number(self._db, "repeated_labels"),
@@ -211,15 +235,6 @@ class SampleStore:
             self._db.execute("INSERT INTO model (bundle, weights, version, cohort) VALUES (?, ?, ?, ?)", key)
             found = self._db.query(f"SELECT model FROM model WHERE {where}", key)
         return int(found[0][0])
-
-    def _bound(self, now_s: float) -> None:
-        newest = last_number(self._db, SAMPLE)
-        evicted = self._db.execute("DELETE FROM sample WHERE seq <= ?", (newest - self._capacity,))
-        count(self._db, "evicted_samples", evicted)
-        expired = self._db.execute(
-            "DELETE FROM sample WHERE arrival IS NULL AND added_s < ?", (now_s - self._label_wait_s,)
-        )
-        count(self._db, "expired_samples", expired)
 
     def _remember(self, sample_id: str) -> None:
         seq = insertion_of(self._db, sample_id)

@@ -1,5 +1,7 @@
 """The sample store's tables, and its running numbers."""
 
+from enum import IntEnum
+
 from edge_agent.link.database import Database
 
 COMPONENT = "samples"
@@ -37,7 +39,30 @@ TABLES = (
     "CREATE TABLE early_label (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, value, added_s REAL NOT NULL)",
     "CREATE TABLE origin (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL)",
     "ALTER TABLE sample ADD COLUMN task TEXT",
+    "ALTER TABLE sample ADD COLUMN stage INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE sample ADD COLUMN stratum INTEGER",
+    "ALTER TABLE sample ADD COLUMN draw INTEGER",
+    "DROP INDEX sample_usable",
+    "DROP INDEX sample_pending",
+    "CREATE INDEX sample_usable ON sample (part, layout, stage, seq) WHERE arrival IS NOT NULL",
+    "CREATE INDEX sample_pending ON sample (added_s) WHERE arrival IS NULL AND stage = 0",
+    "CREATE INDEX sample_unlabelled ON sample (arrival, seq) WHERE stage = 2",
+    "CREATE INDEX sample_kept ON sample (stratum, draw) WHERE stage = 1",
+    """CREATE TABLE stratum (
+        stratum INTEGER PRIMARY KEY,
+        part TEXT NOT NULL, layout INTEGER NOT NULL, task TEXT NOT NULL, class INTEGER NOT NULL,
+        seen INTEGER NOT NULL, held INTEGER NOT NULL, threshold INTEGER NOT NULL,
+        UNIQUE (part, layout, task, class)
+    )""",
 )
+
+
+class Stage(IntEnum):
+    """Where in the store a sample is: among the newest, in the reservoir, or kept though its label never came."""
+
+    RECENT = 0
+    KEPT = 1
+    UNLABELLED = 2
 
 
 def take_numbers(db: Database, name: str, count: int) -> int:
