@@ -36,12 +36,28 @@ class Activation:
         """What serves now."""
         return slot_of(self._server.active)
 
-    def prepare(self, slot: Slot) -> Prepared:
-        """Build the model beside the active one and try it.
+    def prepare(self, slot: Slot, adaptation: str | None = None) -> Prepared:
+        """Build the model beside the active one and try it, with the personal values that are to go with it.
+
+        Values of the rounds that made the weights count only where the model does with them; else the active ones
+        stay. A release is never barred for what one gateway has of its own.
+
+        Args:
+            adaptation: whose rounds made the slot's weights.
 
         Raises:
             RejectedUpdate: the bundle or the weights cannot be used.
+            StorageError: the disk refused.
         """
+        self._store.adopt_personal(slot, self.served, adaptation)
+        try:
+            return self._tried(slot)
+        except RejectedUpdate:
+            if not self._store.give_up_personal(slot, self.served):
+                raise
+            return self._tried(slot)
+
+    def _tried(self, slot: Slot) -> Prepared:
         loaded = self._store.load(slot)
         try:
             return self._server.prepare(loaded.bundle, loaded.weights, slot.weights, slot.version, slot.cohort)

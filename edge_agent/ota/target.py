@@ -16,11 +16,12 @@ from edge_agent.wire.release import (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a gateway is to serve, and where its weights are."""
+    """What a gateway is to serve, where its weights are, and the adaptation that made them."""
 
     slot: Slot
     weights: BlobReference
     kind: str
+    adaptation: str | None = None
 
 
 def place_of(gateway: str, membership: MembershipTarget, fleet: FleetTarget) -> Membership:
@@ -38,4 +39,4 @@ def target_of(gateway: str, cohort: CohortTarget) -> Target:
     """What a cohort's target means for a gateway in it."""
     statement = statement_for(gateway, cohort)
     slot = Slot(bundle=cohort.bundle, weights=statement.weights.digest, cohort=cohort.cohort, version=statement.version)
-    return Target(slot, statement.weights, statement.kind)
+    return Target(slot, statement.weights, statement.kind, statement.adaptation)

@@ -320,7 +320,7 @@ class Updater:
         self._journal.step(OtaEvent.TARGET_CHOSEN, slot=slot)
         self._staging.stage(verified, target)
         self._journal.step(OtaEvent.FETCHED)
-        prepared = self._activation.prepare(slot)
+        prepared = self._activation.prepare(slot, target.adaptation)
         self._journal.step(OtaEvent.PREPARED)
         self._activation.activate(prepared)
 

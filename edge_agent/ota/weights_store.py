@@ -3,6 +3,7 @@
     <directory>/pointer.json                  {active, last_good, previous_good, candidate}
     <directory>/bundles/<digest>/             as in ``edge_agent.model.bundle``
     <directory>/weights/<digest>.safetensors
+    <directory>/personal/                     as in ``edge_agent.ota.personal_store``
 
 What the pointer names is never written or removed. The provisioned bundle lies elsewhere, is
 never touched, and is the last resort.
@@ -26,10 +27,12 @@ from edge_agent.link.durable import (
     write_file,
 )
 from edge_agent.model.bundle import MANIFEST, WEIGHTS, Bundle, load_bundle
+from edge_agent.ota.personal_store import PersonalStore
 from edge_agent.ota.slot import Slot
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.codec import Count, Message, decode, encode
 from edge_agent.wire.release import ROOT_COHORT
+from edge_agent.wire.roles import overlay
 from edge_agent.wire.tensors import Weights, check_weights, decode_weights
 
 WEIGHTS_BUDGET = 4
@@ -74,7 +77,7 @@ class Pointer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A slot with its bundle and weights in memory, both checked."""
+    """A slot with its bundle and weights in memory, both checked; personal tensors have this gateway's values."""
 
     slot: Slot
     bundle: Bundle
@@ -87,6 +90,9 @@ class WeightsStore:
     Args:
         provisioned: the bundle that the gateway came with.
 
+    Attributes:
+        personal: this gateway's own values of personal tensors.
+
     Raises:
         StorageError: the directory cannot be made.
     """
@@ -98,6 +104,7 @@ class WeightsStore:
         self._pointer_path = directory / POINTER_FILE
         self._bundles = directory / "bundles"
         self._weights = directory / "weights"
+        self.personal = PersonalStore(directory / "personal", files=files)
         for folder in (directory, self._bundles, self._weights):
             make_directory(folder, files=files)
             _sweep(folder)
@@ -184,7 +191,7 @@ class WeightsStore:
         return digest
 
     def load(self, slot: Slot) -> Loaded:
-        """A slot's bundle and weights, every digest checked.
+        """A slot's bundle and weights, every digest checked, with the personal values that go with them.
 
         Raises:
             RejectedUpdate: ``unfit_bundle`` or ``unfit_weights``: absent, damaged or unfit (named).
@@ -200,7 +207,33 @@ class WeightsStore:
             raise RejectedUpdate("unfit_weights", str(error)) from None
         if sha256_hex(data) != slot.weights:
             raise RejectedUpdate("unfit_weights", f"the file of weights {slot.weights} is damaged")
-        return Loaded(slot, bundle, weights)
+        return Loaded(slot, bundle, overlay(weights, self.personal.beside(bundle, slot.weights)))
+
+    def adopt_personal(self, slot: Slot, served: Slot, adaptation: str | None) -> None:
+        """Decide which personal values go with a slot that is about to serve; see `PersonalStore.adopt`.
+
+        Args:
+            served: what serves now.
+            adaptation: whose rounds made the slot's weights.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        bundle = self.bundle(slot.bundle)
+        if bundle is not None:
+            active = served.weights if served.bundle == slot.bundle else None
+            kept = {named.weights for named in self.pointer().slots if named.bundle == slot.bundle}
+            self.personal.adopt(bundle, slot.weights, active=active, adaptation=adaptation, kept=kept)
+
+    def give_up_personal(self, slot: Slot, served: Slot) -> bool:
+        """Go back to the active personal values beside a slot that cannot serve with its own; whether it had others.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        bundle = self.bundle(slot.bundle)
+        active = served.weights if served.bundle == slot.bundle else None
+        return bundle is not None and self.personal.give_up(bundle, slot.weights, active=active)
 
     def make_room(self, bundle: str) -> None:
         """Give up ``previous_good`` if it is all that keeps a third bundle from the budget.

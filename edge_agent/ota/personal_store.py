@@ -1,0 +1,262 @@
+"""A gateway's own values of a bundle's personal tensors: they are served, trained and kept here, and never sent.
+
+    <directory>/<bundle>/record.json              which values go with which weights; the values of rounds under way
+    <directory>/<bundle>/<digest>.safetensors     values, named by their digest
+
+Values are immutable files; one record, replaced in one step, says which of them count. So a power cut leaves the old
+or the new, and going back to earlier weights goes back to their values. What is absent, damaged or does not fit is
+never served: the bundle's own values take its place.
+"""
+
+import threading
+from collections.abc import Collection
+from pathlib import Path
+
+import structlog
+
+from edge_agent.errors import DataError, StorageError, WireError
+from edge_agent.link.durable import DISK, FileOperations, make_directory, read_file, remove_file, write_file
+from edge_agent.model.bundle import Bundle
+from edge_agent.wire.blobs import sha256_hex
+from edge_agent.wire.codec import Count, Digest, Message, Name, Table, WireModel, decode, encode
+from edge_agent.wire.roles import names_of, only, personal_specs
+from edge_agent.wire.tensors import Weights, check_weights, decode_weights, encode_weights
+
+MOST_PAIRS = 8
+"""Weights whose values are kept: the four that a pointer names, and as many again."""
+_RECORD = "record.json"
+_RECORD_CAP_BYTES = 64 * 1024
+
+_log = structlog.get_logger(__name__)
+
+
+class Pending(WireModel):
+    """Values of an adaptation's rounds, which its release will make active.
+
+    ``start``: what round ``round`` began with, so that the same round asked again begins with the same.
+    """
+
+    adaptation: Name
+    round: Count
+    start: Digest | None = None
+    values: Digest
+
+
+class _Record(Message):
+    """``pairs``: weights to the values beside them, the oldest first; weights without a pair have the bundle's own."""
+
+    pairs: Table[Digest, Digest] = {}
+    pending: Pending | None = None
+
+    @property
+    def named(self) -> set[str]:
+        """Every file that must stay."""
+        rounds = self.pending
+        return {*self.pairs.values(), *(() if rounds is None else (rounds.values, *filter(None, [rounds.start])))}
+
+
+class PersonalStore:
+    """Personal values in ``directory``; may be used from any thread.
+
+    Nothing is made before there is something to keep; a bundle without personal tensors has nothing here.
+    """
+
+    def __init__(self, directory: Path, *, files: FileOperations = DISK) -> None:
+        self._directory = directory
+        self._files = files
+        self._lock = threading.RLock()
+
+    def beside(self, bundle: Bundle, weights: str) -> Weights:
+        """The values that go with weights, by their digest: what serves when these weights do."""
+        with self._lock:
+            record = self._record(bundle)
+            return self._values(bundle, record.pairs.get(weights))
+
+    def at_round_start(self, bundle: Bundle, adaptation: str, number: int, active: str) -> Weights:
+        """What a round begins with: where this adaptation's last round ended, else what is active.
+
+        Args:
+            number: the round's; one that is asked again begins where it began.
+            active: the digest of the weights that serve.
+        """
+        with self._lock:
+            return self._values(bundle, self._start(self._record(bundle), adaptation, number, active))
+
+    def keep_round(self, bundle: Bundle, adaptation: str, number: int, active: str, values: Weights) -> None:
+        """Keep what a round made of the personal tensors, until the adaptation's release.
+
+        The same again changes nothing.
+
+        Args:
+            number, active: as for :meth:`at_round_start`.
+            values: all personal tensors of the bundle.
+
+        Raises:
+            DataError: a tensor is missing, extra, misshapen or not finite (named); nothing has changed.
+            StorageError: the disk refused; nothing has changed.
+        """
+        with self._lock:
+            record = self._record(bundle)
+            start = self._start(record, adaptation, number, active)
+            pending = Pending(adaptation=adaptation, round=number, start=start, values=self._put(bundle, values))
+            self._replace(bundle, record.model_copy(update={"pending": pending}))
+
+    def adopt(
+        self, bundle: Bundle, weights: str, *, active: str | None, adaptation: str | None, kept: Collection[str] = ()
+    ) -> None:
+        """Decide which values go with weights that are about to serve for the first time.
+
+        Those of the rounds that made these weights, if this gateway took part; else those that are active. Weights
+        that have been served before keep theirs: a revert goes back to the values of then.
+
+        Args:
+            weights: the digest of the new weights.
+            active: the digest of the weights of this bundle that serve now; none if another bundle serves.
+            adaptation: whose rounds made the new weights, as the release says.
+            kept: digests of weights that may serve again; their values stay.
+
+        Raises:
+            StorageError: the disk refused; nothing has changed.
+        """
+        if not personal_specs(bundle.manifest.trainable):
+            return
+        with self._lock:
+            record = self._record(bundle)
+            if weights in record.pairs:
+                return
+            rounds = record.pending
+            if rounds is not None and adaptation is not None and rounds.adaptation == adaptation:
+                self._pair(bundle, record.model_copy(update={"pending": None}), weights, rounds.values, [active, *kept])
+            elif (values := record.pairs.get(active or "")) is not None:
+                self._pair(bundle, record, weights, values, kept)
+
+    def give_up(self, bundle: Bundle, weights: str, *, active: str | None) -> bool:
+        """Put what is active beside weights that did not do with the values of their rounds.
+
+        Returns:
+            Whether that changed anything.
+
+        Raises:
+            StorageError: the disk refused; nothing has changed.
+        """
+        with self._lock:
+            record = self._record(bundle)
+            former = record.pairs.get(weights)
+            values = record.pairs.get(active or "")
+            if former is None or former == values:
+                return False
+            self._pair(bundle, record, weights, values or self._put(bundle, self._own(bundle)))
+            _log.warning("personal-values-given-up", weights=weights, values=former)
+            return True
+
+    def renew(self, bundle: Bundle, weights: str, values: Weights, *, kept: Collection[str] = ()) -> None:
+        """Put new values beside weights that serve already, as an adapter between rounds does.
+
+        They count from the next time that these weights are loaded; who calls this swaps the model too. To go back,
+        renew with the values of before.
+
+        Args:
+            weights: the digest of the weights that serve.
+            values: as for :meth:`keep_round`.
+            kept: as for :meth:`adopt`.
+
+        Raises:
+            DataError, StorageError: as :meth:`keep_round`.
+        """
+        with self._lock:
+            self._pair(bundle, self._record(bundle), weights, self._put(bundle, values), kept)
+
+    def _pair(
+        self, bundle: Bundle, record: _Record, weights: str, values: str, kept: Collection[str | None] = ()
+    ) -> None:
+        """Put values beside weights; others that have the bundle's own so far keep these, by name from now on."""
+        others = [name for name in kept if name is not None and name not in record.pairs and name != weights]
+        own = dict.fromkeys(others, self._put(bundle, self._own(bundle))) if others else {}
+        pairs = {name: value for name, value in record.pairs.items() if name != weights}
+        pairs = _bounded({**own, **pairs, weights: values}, {weights, *kept})
+        self._replace(bundle, record.model_copy(update={"pairs": pairs}))
+
+    def _start(self, record: _Record, adaptation: str, number: int, active: str) -> str | None:
+        rounds = record.pending
+        if rounds is None or rounds.adaptation != adaptation:
+            return record.pairs.get(active)
+        return rounds.values if number > rounds.round else rounds.start
+
+    def _put(self, bundle: Bundle, values: Weights) -> str:
+        specs = personal_specs(bundle.manifest.trainable)
+        try:
+            check_weights(values, specs)
+        except WireError as error:
+            raise DataError(f"personal values of bundle {bundle.manifest.name!r}: {error.problem}") from None
+        data = encode_weights(values)
+        digest = sha256_hex(data)
+        make_directory(self._folder(bundle), files=self._files)
+        if self._read(self._file(bundle, digest)) != data:
+            write_file(self._file(bundle, digest), data, files=self._files)
+        return digest
+
+    def _values(self, bundle: Bundle, digest: str | None) -> Weights:
+        specs = personal_specs(bundle.manifest.trainable)
+        if not specs:
+            return {}
+        if digest is not None:
+            data = self._read(self._file(bundle, digest))
+            try:
+                if data is None or sha256_hex(data) != digest:
+                    raise WireError("personal values", "absent or damaged")
+                values = decode_weights(data)
+                check_weights(values, specs)
+                return values
+            except WireError as error:
+                _log.error("personal-values-lost", bundle=bundle.digest, values=digest, problem=error.problem)
+        return self._own(bundle)
+
+    def _own(self, bundle: Bundle) -> Weights:
+        return only(bundle.initial_weights(), names_of(personal_specs(bundle.manifest.trainable)))
+
+    def _record(self, bundle: Bundle) -> _Record:
+        path = self._folder(bundle) / _RECORD
+        if not path.exists():
+            return _Record()
+        try:
+            return decode(_Record, read_file(path, cap_bytes=_RECORD_CAP_BYTES), cap_bytes=_RECORD_CAP_BYTES)
+        except (WireError, StorageError) as error:
+            _log.error("personal-record-lost", bundle=bundle.digest, problem=error.problem)
+            return _Record()
+
+    def _replace(self, bundle: Bundle, record: _Record) -> None:
+        """The new record first, then what it no longer names goes."""
+        folder = self._folder(bundle)
+        make_directory(folder, files=self._files)
+        write_file(folder / _RECORD, encode(record), files=self._files)
+        kept = {_RECORD, *(f"{digest}.safetensors" for digest in record.named)}
+        for path in folder.iterdir():
+            if path.name not in kept:
+                self._remove(path)
+
+    def _remove(self, path: Path) -> None:
+        """What stays for a disk that refuses goes at the next change."""
+        try:
+            remove_file(path, files=self._files)
+        except StorageError as error:
+            _log.warning("personal-values-not-removed", path=str(path), problem=error.problem)
+
+    def _read(self, path: Path) -> bytes | None:
+        try:
+            return read_file(path) if path.exists() else None
+        except StorageError as error:
+            _log.error("personal-values-unreadable", path=str(path), problem=error.problem)
+            return None
+
+    def _folder(self, bundle: Bundle) -> Path:
+        return self._directory / bundle.digest
+
+    def _file(self, bundle: Bundle, digest: str) -> Path:
+        return self._folder(bundle) / f"{digest}.safetensors"
+
+
+def _bounded(pairs: dict[str, str], kept: Collection[str | None]) -> dict[str, str]:
+    """The newest pairs, and of the older ones those that may be needed."""
+    spare = [weights for weights in pairs if weights not in kept]
+    dropped = set(spare[: max(0, len(pairs) - MOST_PAIRS)])
+    return {weights: values for weights, values in pairs.items() if weights not in dropped}
