@@ -1,6 +1,6 @@
 """Inference with weights supplied from outside the graph."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -46,17 +46,20 @@ class InferenceModel:
         supplied = {**weights_of(bundle.manifest, weights, chosen), **bundle.frozen()}
         self._session = Session(file, bundle.read(file), supplied, threads=threads)
 
-    def run(self, features: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def run(
+        self, features: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None
+    ) -> dict[str, NDArray[Any]]:
         """Outputs by name.
 
         Args:
             features: an array per input, the batch first.
+            outputs: those wanted; all if None. What is not asked for, such as an embedding, is not copied.
 
         Raises:
             DataError: an input is missing, unknown, misshapen or wrongly typed (named).
         """
         check_features(features, self._inputs)
-        return self._session.run(features)
+        return self._session.run(features, outputs)
 
 
 def primary_output(manifest: Manifest) -> str:

@@ -1,6 +1,6 @@
 """onnxruntime sessions from bytes, with the trainable tensors supplied from outside."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,17 +59,21 @@ class Session:
         self.inputs: tuple[str, ...] = tuple(value.name for value in self.native.get_inputs())
         self.outputs: tuple[str, ...] = tuple(value.name for value in self.native.get_outputs())
 
-    def run(self, feeds: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """All outputs by name.
+    def run(self, feeds: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None) -> dict[str, NDArray[Any]]:
+        """Outputs by name.
+
+        Args:
+            outputs: those wanted, the others are not copied out; all if None.
 
         Raises:
             DataError: onnxruntime refuses the values.
         """
+        wanted = self.outputs if outputs is None else outputs
         try:
-            values = self.native.run(None, feeds)
+            values = self.native.run(wanted, feeds)
         except RUNTIME_ERRORS as error:
             raise DataError(f"{self.what} cannot run: {first_line(error)}") from error
-        return dict(zip(self.outputs, values, strict=True))
+        return dict(zip(wanted, values, strict=True))
 
 
 def first_line(error: Exception) -> str:

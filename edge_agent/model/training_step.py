@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle
 from edge_agent.model.features import check_features
+from edge_agent.model.head import fed_inputs
 from edge_agent.model.inference import primary_output, refuse_unfit_weights
 from edge_agent.model.session import RUNTIME_ERRORS, Session, first_line
 from edge_agent.wire.manifest import Manifest, TrainingGraphSpec
@@ -41,6 +42,7 @@ class TrainingStep:
         refuse_unfit_weights(weights, bundle.manifest)
         self.spec = bundle.training_graph(graph_name)
         self._manifest = seen_by(bundle.manifest, self.spec.task)
+        self._fed = fed_inputs(bundle.manifest, self.spec)
         self._given = {name: np.array(value, dtype=np.float32) for name, value in weights.items()}
         self._session = Session(self.spec.file, bundle.read(self.spec.file), bundle.frozen(), threads=threads)
         _check_interface(self._session, self.spec, bundle.manifest)
@@ -62,7 +64,7 @@ class TrainingStep:
         """Train on one batch.
 
         Args:
-            features: an array per model input, the batch first.
+            features: an array per model input, the batch first; for a head's graph the embedding by its name.
             labels: (n,) class numbers, or (n,) targets.
             learning_rate: positive and finite.
             scalars: others of the graph's, where its defaults are not wanted.
@@ -72,7 +74,7 @@ class TrainingStep:
         Raises:
             DataError: an input or the labels are unfit (named): nothing has changed then.
         """
-        size = check_features(features, self._manifest.inputs)
+        size = check_features(features, self._fed)
         checked = check_labels(labels, size, self._manifest)
         if not (np.isfinite(learning_rate) and learning_rate > 0):
             raise DataError(f"learning rate {learning_rate} is not positive and finite")
@@ -158,7 +160,12 @@ def _check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manife
     primary_output(manifest)
     states = [f"{state}.{name}" for state in spec.state for name in spec.trainable]
     carried = [*spec.trainable, *spec.statistics, *states]
-    inputs = {*(tensor.name for tensor in manifest.inputs), spec.label_input or LABEL, *carried, *spec.scalars}
+    inputs = {
+        *(tensor.name for tensor in fed_inputs(manifest, spec)),
+        spec.label_input or LABEL,
+        *carried,
+        *spec.scalars,
+    }
     outputs = {LOSS, *(f"out.{name}" for name in carried)}
     unknown_scalars = set(spec.scalars) - {"learning_rate", "step", *spec.defaults}
     if unknown_scalars:

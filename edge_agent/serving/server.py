@@ -152,6 +152,6 @@ def _refuse_unfit(weights: Weights, bundle: Bundle) -> None:
 
 
 def _run(model: InferenceModel, prepared: Prepared, features: Mapping[str, NDArray[Any]]) -> Served:
-    outputs = model.run(features)[model.primary]
+    outputs = model.run(features, [model.primary])[model.primary]
     primary = np.asarray(outputs, dtype=np.float32)
     return Served(primary, prepared.bundle, prepared.weights, prepared.version, prepared.cohort)

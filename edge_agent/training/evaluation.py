@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.losses import sample_losses, sample_right
+from edge_agent.model.head import HeadModel
 from edge_agent.model.inference import InferenceModel
 from edge_agent.wire.manifest import Manifest
 
@@ -43,13 +44,13 @@ class Evaluation:
 
 
 def evaluate(
-    model: InferenceModel, manifest: Manifest, features: Mapping[str, NDArray[Any]], labels: NDArray[Any]
+    model: InferenceModel | HeadModel, manifest: Manifest, features: Mapping[str, NDArray[Any]], labels: NDArray[Any]
 ) -> Evaluation:
     """Mean loss and accuracy of a model.
 
     Args:
         manifest: says which loss, and whether there are classes.
-        features: (n, ...) by input name.
+        features: (n, ...) by input name; for a head the embedding by its name.
         labels: (n,) class numbers or values.
 
     Raises:
@@ -85,7 +86,7 @@ class Scores:
 
 
 def scores(
-    model: InferenceModel, manifest: Manifest, features: Mapping[str, NDArray[Any]], labels: NDArray[Any]
+    model: InferenceModel | HeadModel, manifest: Manifest, features: Mapping[str, NDArray[Any]], labels: NDArray[Any]
 ) -> Scores:
     """A model's loss and rightness, sample by sample.
 
@@ -94,7 +95,8 @@ def scores(
     count = len(labels)
     losses, right, errors = np.zeros(count), np.zeros(count, np.bool_), np.zeros(count)
     for rows in _blocks(count):
-        output = model.run({name: array[rows] for name, array in features.items()})[model.primary]
+        block = {name: array[rows] for name, array in features.items()}
+        output = model.run(block, [model.primary])[model.primary]
         losses[rows] = sample_losses(manifest.loss, output, labels[rows])
         if manifest.kind == "classification":
             right[rows] = sample_right(manifest.kind, output, labels[rows])
