@@ -2,8 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import helper
 
 from edge_agent.errors import DataError
@@ -19,15 +22,20 @@ class Site:
         node: the node; a rule may add an output to it.
         graph: where the rule writes.
         forward: shapes.
-        upstream: the gradient of the node's first output.
+        upstreams: the gradients of the node's outputs, by position; those that the loss does not depend on are absent.
         wanted: positions of the inputs whose gradient is needed.
     """
 
     node: onnx.NodeProto
     graph: GraphBuilder
     forward: Forward
-    upstream: str
+    upstreams: Mapping[int, str]
     wanted: frozenset[int]
+
+    @property
+    def upstream(self) -> str:
+        """The gradient of the first output, for operators that have no other that a gradient reaches."""
+        return self.upstreams[0]
 
     def shape(self, position: int) -> Shape:
         """The shape of an input.
@@ -57,6 +65,23 @@ class Site:
             raise self.refusal(f"{what} has a free dimension", "export the model with fixed sizes but for the batch")
         return sizes
 
+    def constant(self, position: int) -> NDArray[Any] | None:
+        """What an input always is; None where it is not given, not known before the graph runs, or trained."""
+        if not self.has(position) or position in self.wanted:
+            return None
+        return self.forward.constant(self.node.input[position])
+
+    def fixed_integers(self, position: int, what: str) -> tuple[int, ...]:
+        """An input of integers that is known before the graph runs.
+
+        Raises:
+            DataError: it is not.
+        """
+        value = self.constant(position)
+        if value is None:
+            raise self.refusal(f"{what} ({self.node.input[position]!r}) is computed while the graph runs")
+        return tuple(int(item) for item in np.atleast_1d(value))
+
     def has(self, position: int) -> bool:
         """Whether an optional input is given."""
         return len(self.node.input) > position and self.node.input[position] != ""
@@ -81,7 +106,7 @@ class Site:
         value = self._attribute(name)
         return tuple(int(item) for item in value) if isinstance(value, Sequence) else tuple(default)
 
-    def refusal(self, problem: str, hint: str = "") -> DataError:
+    def refusal(self, problem: str, hint: str = "") -> "Obstacle":
         """An error that names the node, its operator and the problem."""
         return refusal(self.node, problem, hint)
 
@@ -104,11 +129,26 @@ Rule = Callable[[Site], Mapping[int, str]]
 """Writes the gradients of a node's wanted inputs and gives their names by position."""
 
 
-def refusal(node: onnx.NodeProto, problem: str, hint: str = "") -> DataError:
+class Obstacle(DataError):
+    """A node that no gradient passes.
+
+    Args:
+        node: the node.
+        problem: what bars it; the error names node and operator itself.
+        hint: the way out, if there is one beside training less.
+    """
+
+    def __init__(self, node: onnx.NodeProto, problem: str, hint: str = "") -> None:
+        self.node = node
+        self.reason = problem
+        name = node.name or (node.output[0] if node.output else "")
+        operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        super().__init__(f"node {name!r} ({operator}): {problem}", hint)
+
+
+def refusal(node: onnx.NodeProto, problem: str, hint: str = "") -> Obstacle:
     """An error that names a node, its operator and the problem."""
-    name = node.name or (node.output[0] if node.output else "")
-    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-    return DataError(f"node {name!r} ({operator}): {problem}", hint)
+    return Obstacle(node, problem, hint)
 
 
 def unbroadcast(graph: GraphBuilder, gradient: str, shape: Shape, target: Shape) -> str:

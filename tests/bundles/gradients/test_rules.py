@@ -1,35 +1,15 @@
 """Every rule against float64 central differences, and repeatable on two threads."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import helper, numpy_helper
 
 from server_bridge.bundles.gradients.rules import RULES
-from tests.bundles.gradients.differences import Array, check_gradients, gradients_of
-from tests.bundles.nets import model_of
-
-N = 3
-
-
-@dataclass(frozen=True)
-class Case:
-    """Nodes from ``h`` to ``z``; ``h`` is the input under a trainable scale, so that gradients pass through."""
-
-    name: str
-    shape: tuple[int, ...]
-    nodes: list[onnx.NodeProto]
-    tensors: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    frozen: dict[str, Array] = field(default_factory=dict)
-
-
-def node(operator: str, inputs: str = "h", output: str = "z", **attributes: Any) -> onnx.NodeProto:
-    drawn = helper.make_node(operator, inputs.split(), [output])
-    drawn.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
-    return drawn
+from tests.bundles.gradients.cases import Case, assembled, ints, node
+from tests.bundles.gradients.differences import check_gradients, gradients_of
+from tests.bundles.gradients.tensor_cases import TENSOR_CASES
 
 
 def conv(name: str, shape: tuple[int, ...], weight: tuple[int, ...], **attributes: Any) -> Case:
@@ -38,10 +18,6 @@ def conv(name: str, shape: tuple[int, ...], weight: tuple[int, ...], **attribute
 
 def pool(operator: str, name: str, shape: tuple[int, ...], **attributes: Any) -> Case:
     return Case(f"{operator} {name}", shape, [node(operator, **attributes)])
-
-
-def ints(*values: int) -> Array:
-    return np.array(values, dtype=np.int64)
 
 
 POSITIVE = np.random.default_rng(8).uniform(0.5, 2, 4).astype("f4")
@@ -156,21 +132,8 @@ CASES = [
             node("Mul", "h k"),
         ],
     ),
+    *TENSOR_CASES,
 ]
-
-
-def assembled(case: Case) -> tuple[onnx.ModelProto, list[str], Array, Array]:
-    """The case's model with its scale below and a Flatten above; input and labels."""
-    rng = np.random.default_rng(sum(map(ord, case.name)))
-    tensors = {"scale": (1, *case.shape), **case.tensors}
-    weights = {name: np.asarray(rng.normal(size=shape), dtype=np.float32) for name, shape in tensors.items()}
-    nodes = [node("Mul", "x scale", "h"), *case.nodes, node("Flatten", "z", "y")]
-    model = model_of(nodes, weights | case.frozen, shape=case.shape, output=None, opset=17)
-    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    model.graph.output[0].CopyFrom(inferred.graph.output[0])
-    x = rng.normal(size=(N, *case.shape)).astype(np.float32)
-    labels = rng.integers(0, model.graph.output[0].type.tensor_type.shape.dim[1].dim_value, N)
-    return model, list(tensors), x, labels
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -94,7 +94,7 @@ def test_frozen_part_below_keeps_an_unknown_operator_and_costs_no_gradient() -> 
     weights = drawn(np.random.default_rng(0), a_w=(4, 4), b_w=(4, 3))
     nodes = [
         helper.make_node("MatMul", ["x", "a.w"], ["m"]),
-        helper.make_node("Erf", ["m"], ["e"]),
+        helper.make_node("Hardmax", ["m"], ["e"]),
         helper.make_node("MatMul", ["e", "b.w"], ["y"]),
     ]
     model = model_of(nodes, weights, shape=[4], output=[3])
@@ -107,10 +107,10 @@ def test_frozen_part_below_keeps_an_unknown_operator_and_costs_no_gradient() -> 
 def test_unknown_operator_in_the_way_is_named() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "a.w"], ["m"]),
-        helper.make_node("Erf", ["m"], ["y"], name="the_odd_one"),
+        helper.make_node("LpNormalization", ["m"], ["y"], name="the_odd_one"),
     ]
     model = model_of(nodes, drawn(np.random.default_rng(0), a_w=(4, 3)), shape=[4], output=[3])
-    with pytest.raises(DataError, match=r"node 'the_odd_one' \(Erf\): the operator has no gradient rule"):
+    with pytest.raises(DataError, match=r"node 'the_odd_one' \(LpNormalization\): the operator has no gradient rule"):
         made(model, ["a.w"])
 
 
