@@ -25,17 +25,20 @@ class LabelledData:
     Args:
         features: an array (n, ...) per graph input.
         labels: (n,) class numbers or targets.
+        tasks: (n,) the names of the samples' tasks, "" where none is named; None if the file has none.
     """
 
     features: dict[str, NDArray[Any]]
     labels: NDArray[Any]
+    tasks: NDArray[np.str_] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def rows(self, chosen: NDArray[np.int64]) -> "LabelledData":
         """Some rows, in the order chosen."""
-        return LabelledData({name: array[chosen] for name, array in self.features.items()}, self.labels[chosen])
+        features = {name: array[chosen] for name, array in self.features.items()}
+        return LabelledData(features, self.labels[chosen], None if self.tasks is None else self.tasks[chosen])
 
 
 def read_data(path: Path, inputs: Sequence[TensorSpec], classes: int | None) -> LabelledData:
@@ -61,12 +64,13 @@ def read_data(path: Path, inputs: Sequence[TensorSpec], classes: int | None) -> 
         size = check_features(features, inputs)
         _refuse_values(features)
         labels = _labels(arrays["label"], size, classes)
+        tasks = _tasks(arrays.get("task"), size)
     except DataError as error:
         raise DataError(f"{path}: {error.problem}", error.hint) from None
     kept = np.flatnonzero(~_holdout(path, arrays, size))
     if len(kept) == 0:
         raise DataError(f"{path} has no rows besides the holdout")
-    return LabelledData(features, labels).rows(kept)
+    return LabelledData(features, labels, tasks).rows(kept)
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
@@ -106,6 +110,14 @@ def _labels(labels: NDArray[Any], size: int, classes: int | None) -> NDArray[Any
         row = int(np.flatnonzero(outside)[0])
         raise DataError(f"label {labels[row]} in row {row} is outside 0..{classes - 1}")
     return labels.astype(np.int64)
+
+
+def _tasks(tasks: NDArray[Any] | None, size: int) -> NDArray[np.str_] | None:
+    if tasks is None:
+        return None
+    if tasks.shape != (size,) or tasks.dtype.kind not in "U":
+        raise DataError(f"array 'task' is {tasks.dtype} {list(tasks.shape)}, text [{size}] is needed")
+    return tasks
 
 
 def _targets(labels: NDArray[Any]) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,31 @@ def _array(tensor: onnx.TensorProto) -> NDArray[np.float32]:
 
 def inference_file(model: onnx.ModelProto, weights: Weights) -> bytes:
     """The graph with its trainable tensors pointing into the weights file."""
-    offsets = _offsets(encode_weights(weights))
+    return outside_file(model, {WEIGHTS: weights})
+
+
+def outside_file(model: onnx.ModelProto, files: Mapping[str, Weights]) -> bytes:
+    """The graph with its initialisers pointing into safetensors files that hold them.
+
+    Args:
+        model: with all initialisers inside.
+        files: the tensors of each file, which may be more than the graph has.
+    """
     outside = onnx.ModelProto()
     outside.CopyFrom(model)
-    for tensor in outside.graph.initializer:
-        if tensor.name in offsets:
-            start, stop = offsets[tensor.name]
-            tensor.CopyFrom(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
-            tensor.data_location = TensorProto.EXTERNAL
-            for key, value in (("location", WEIGHTS), ("offset", str(start)), ("length", str(stop - start))):
-                tensor.external_data.add(key=key, value=value)
+    for location, tensors in files.items():
+        offsets = _offsets(encode_weights(tensors))
+        for tensor in outside.graph.initializer:
+            if tensor.name in offsets:
+                _point(tensor, location, *offsets[tensor.name])
     return bytes(outside.SerializeToString(deterministic=True))
+
+
+def _point(tensor: TensorProto, location: str, start: int, stop: int) -> None:
+    tensor.CopyFrom(TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims))
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(start)), ("length", str(stop - start))):
+        tensor.external_data.add(key=key, value=value)
 
 
 def _offsets(payload: bytes) -> dict[str, tuple[int, int]]:

@@ -1,0 +1,71 @@
+"""Labelled data of several tasks, and how each task's graph does on its own rows."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.calibration import calibrate_loss_rise
+from edge_agent.drift.losses import sample_losses
+from edge_agent.errors import DataError
+from edge_agent.wire.manifest import Manifest, MonitorSpec
+from edge_agent.wire.tasks import seen_by, task_classes, task_names
+from server_bridge.bundles.calibrate import MONITOR, Outputs, Score, outputs_on, score
+from server_bridge.bundles.data import LabelledData, read_data
+
+OutputsOf = Callable[[str], Outputs]
+"""A task's name to what predicts its rows."""
+
+
+def read_task_data(path: Path, manifest: Manifest) -> LabelledData:
+    """Read a data file whose rows belong to a bundle's tasks; ``tasks`` names one for every row.
+
+    Raises:
+        DataError: as `read_data`; a row's task is none of the bundle's, or its label none of the task's classes.
+    """
+    classes = task_classes(manifest)
+    data = read_data(path, manifest.inputs, max(classes.values()))
+    first = task_names(manifest)[0]
+    tasks = np.full(len(data), first) if data.tasks is None else np.where(data.tasks == "", first, data.tasks)
+    for task in np.unique(tasks).tolist():
+        if task not in classes:
+            raise DataError(f"{path} has rows of task {task!r}", f"the bundle has: {', '.join(classes)}")
+        label = int(data.labels[tasks == task].max())
+        if label >= classes[task]:
+            raise DataError(f"{path}: label {label} of task {task!r} is outside 0..{classes[task] - 1}")
+    return LabelledData(data.features, data.labels, tasks)
+
+
+def rows_of(data: LabelledData, task: str) -> NDArray[np.int64]:
+    """The places of a task's rows."""
+    return np.flatnonzero(np.asarray(data.tasks) == task)
+
+
+def scores_by_task(manifest: Manifest, model: OutputsOf, data: LabelledData) -> dict[str, Score]:
+    """Loss and accuracy of each task that has rows, in the bundle's order."""
+    scores = {}
+    for task in task_names(manifest):
+        rows = data.rows(rows_of(data, task))
+        if len(rows):
+            scores[task] = score(seen_by(manifest, task), outputs_on(model(task), rows), rows.labels)
+    return scores
+
+
+def task_monitors(
+    manifest: Manifest, model: OutputsOf, data: LabelledData, *, batch_size: int, seed: int
+) -> dict[str, MonitorSpec]:
+    """The drift monitor over the rows of all tasks as they come, each row's loss by its own task's output.
+
+    Raises:
+        DataError: too few rows, or losses that say nothing.
+    """
+    losses = np.zeros(len(data))
+    for task in task_names(manifest):
+        places = rows_of(data, task)
+        if len(places):
+            rows = data.rows(places)
+            losses[places] = sample_losses(manifest.loss, outputs_on(model(task), rows), rows.labels)
+    most = max(task_classes(manifest).values())
+    rng = np.random.default_rng(seed)
+    return {MONITOR: calibrate_loss_rise(losses, batch_size=batch_size, classes=most, rng=rng)}
