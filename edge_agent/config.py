@@ -116,7 +116,11 @@ class MonitorSection(Section):
 
 
 class TrainingSection(Section):
-    """Local fine-tuning; the operator's limits hold whatever the bridge asks."""
+    """Local fine-tuning; the operator's limits hold whatever the bridge asks.
+
+    A round whose training set has fewer than `min_classes` different labels is refused. `rehearsal_share` of a
+    training set comes from the reservoir, and `balanced` takes every class alike, where the round does not say.
+    """
 
     enabled: bool = True
     min_samples: Annotated[int, Field(ge=1)] = 32
@@ -124,12 +128,23 @@ class TrainingSection(Section):
     nice: Annotated[int, Field(ge=0, le=19)] = 10
     memory_bytes: Annotated[int, Field(ge=64 * MIB)] = 1024 * MIB
     max_duration_s: Positive = 3600.0
+    min_classes: Annotated[int, Field(ge=1)] = 1
+    rehearsal_share: Annotated[float, Field(ge=0, le=0.9)] = 0.0
+    balanced: bool = False
 
 
 class SamplesSection(Section):
-    """The label join and the replay store."""
+    """The label join and the replay store.
+
+    `max_samples` are the newest; `reservoir_samples` of the older labelled ones are kept, drawn uniformly in each
+    class, and `unlabelled_samples` whose label did not come within `label_wait_s` of running time. `max_bytes` bounds
+    the file, about: where it would not do, each of the three holds less.
+    """
 
     max_samples: Annotated[int, Field(ge=100)] = 20_000
+    reservoir_samples: Annotated[int, Field(ge=0)] = 2_000
+    unlabelled_samples: Annotated[int, Field(ge=0)] = 2_000
+    max_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
     proof_share: Share = 0.1
     label_wait_s: Positive = DAY_S
 

@@ -10,11 +10,13 @@ from edge_agent.errors import DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.service import Pulse
+from edge_agent.runtime.gathering import GATHERED_SAMPLES, gather, put_together
 from edge_agent.runtime.part import ThreadPart
 from edge_agent.runtime.pipeline import Recordable
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.samples.holdout import HoldoutCounts
 from edge_agent.samples.record import LabelledRow
+from edge_agent.samples.running_time import RunningTime
 from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import ModelServer
 
@@ -26,15 +28,17 @@ _log = structlog.get_logger(__name__)
 class Recorder(ThreadPart):
     """One thread that writes what the pipeline served.
 
-    Labels joined, samples kept and holdout counts are one transaction of the sample database;
-    the monitor's state and its flag are one transaction of the agent's. When the disk refuses,
-    the batch is counted as lost and serving goes on; what was recorded and could not be judged is
-    judged later.
+    Labels joined, samples kept and holdout counts are one transaction of the sample database, for all that
+    waits; the monitor's state and its flags are one transaction of the agent's. When the disk refuses,
+    the batches are counted as lost and serving goes on; what was recorded and could not be judged is
+    judged later. One that cannot be recorded for what it is costs itself alone.
 
     Args:
         samples_db: the store's and the counts' database.
         flagged: called after a flag was raised.
         counts_interval_s: how often holdout counts are put into the outbox.
+        gathered_samples: a transaction begins with no more; below the store's room for the newest, or samples
+            would leave it before their labels, which wait beside them, have met them.
     """
 
     def __init__(
@@ -49,11 +53,13 @@ class Recorder(ThreadPart):
         *,
         flagged: Callable[[], None],
         counts_interval_s: float,
+        gathered_samples: int = GATHERED_SAMPLES,
     ) -> None:
         super().__init__("recorder")
         self._recordables = recordables
         self._server = server
         self._samples_db = samples_db
+        self._running = RunningTime(samples_db)
         self._store = store
         self._counts = counts
         self._watch = watch
@@ -61,6 +67,7 @@ class Recorder(ThreadPart):
         self._flagged = flagged
         self._counts_interval_s = counts_interval_s
         self._counts_due_s = time.monotonic() + counts_interval_s
+        self._gathered_samples = gathered_samples
         self.pulse = Pulse()
         self.lost_batches = 0
 
@@ -73,19 +80,23 @@ class Recorder(ThreadPart):
         """What waits at the stop is written, and the last counts are reported."""
         while not (self._stopping.is_set() and self._recordables.empty()):
             self.pulse.beat()
-            try:
-                item = self._recordables.get(timeout=GET_TIMEOUT_S)
-            except queue.Empty:
-                item = None
-            self._guarded(item)
+            self._guarded(self._next())
         self._counts_due_s = 0.0
-        self._guarded(None)
+        self._guarded([])
 
-    def _guarded(self, item: Recordable | None) -> None:
-        """A full or failing disk costs the batch, never the thread."""
+    def _next(self) -> list[Recordable]:
+        """What waits; empty if nothing has come in time."""
         try:
-            if item is not None:
-                self._judge(self._record(item))
+            first = self._recordables.get(timeout=GET_TIMEOUT_S)
+        except queue.Empty:
+            return []
+        return gather(self._recordables, first, most_samples=self._gathered_samples)
+
+    def _guarded(self, items: list[Recordable]) -> None:
+        """A full or failing disk costs what was at hand, never the thread."""
+        try:
+            if items:
+                self._take(items)
             elif self._watch.behind:
                 self._judge([])
             if time.monotonic() >= self._counts_due_s:
@@ -96,19 +107,45 @@ class Recorder(ThreadPart):
         except DataError as error:
             _log.warning("batch_refused", problem=str(error), lost=self.lost_batches)
 
-    def _record(self, item: Recordable) -> list[LabelledRow]:
-        now_s = time.time()
-        rows: list[LabelledRow] = []
+    def _take(self, items: list[Recordable]) -> None:
         try:
-            with self._samples_db.transaction():
-                if item.batch is not None and item.served is not None:
-                    rows += self._store.add(item.batch, item.served, now_s)
-                if item.labels:
-                    rows += self._store.label(item.labels, now_s)
-                self._counts.add(rows)
+            rows = self._record(items)
         except (StorageError, DataError):
+            if len(items) > 1:
+                self._one_by_one(items)
+                return
             self.lost_batches += 1
             raise
+        self._judge(rows)
+
+    def _one_by_one(self, items: list[Recordable]) -> None:
+        """All but what is refused for what it is, up to where the disk refuses."""
+        rows: list[LabelledRow] = []
+        refusal: StorageError | None = None
+        for place, item in enumerate(items):
+            try:
+                rows += self._record([item])
+            except DataError as error:
+                self.lost_batches += 1
+                _log.warning("batch_refused", problem=str(error), lost=self.lost_batches)
+            except StorageError as error:
+                self.lost_batches += len(items) - place
+                refusal = error
+                break
+        self._judge(rows)
+        if refusal is not None:
+            raise refusal
+
+    def _record(self, items: list[Recordable]) -> list[LabelledRow]:
+        now_s = self._running.now_s()
+        rows: list[LabelledRow] = []
+        parts, labels = put_together(items)
+        with self._samples_db.transaction():
+            for batch, served in parts:
+                rows += self._store.add(batch, served, now_s)
+            if labels:
+                rows += self._store.label(labels, now_s)
+            self._counts.add(rows)
         return rows
 
     def _judge(self, rows: list[LabelledRow]) -> None:

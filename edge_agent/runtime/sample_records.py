@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from edge_agent.config import AgentSettings
 from edge_agent.link.outbox import Outbox
+from edge_agent.runtime.gathering import GATHERED_SAMPLES
 from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.parts import monitor_rule
 from edge_agent.runtime.recorder import Recorder
@@ -42,6 +43,9 @@ class SampleRecords:
             proof_share=settings.samples.proof_share,
             max_samples=settings.samples.max_samples,
             label_wait_s=settings.samples.label_wait_s,
+            max_bytes=settings.samples.max_bytes,
+            reservoir_samples=settings.samples.reservoir_samples,
+            unlabelled_samples=settings.samples.unlabelled_samples,
             task_classes=task_classes(manifest),
         )
         counts = HoldoutCounts(
@@ -65,6 +69,7 @@ class SampleRecords:
             outbox,
             flagged=flagged,
             counts_interval_s=settings.report.state_interval_s,
+            gathered_samples=min(GATHERED_SAMPLES, settings.samples.max_samples // 4),
         )
 
     @property

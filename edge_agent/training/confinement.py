@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import platform
 import resource
 import signal
 from contextlib import suppress
@@ -12,6 +13,8 @@ from edge_agent.errors import ConfigError
 from edge_agent.training.job import WorkerLimits
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "armv7l": 314, "armv6l": 314}  # asm/unistd.h
+_IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE, _IOPRIO_CLASS_SHIFT = 1, 3, 13  # linux/ioprio.h
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _PROBE_BYTES = 1024 * 1024
 _FIRST_TO_GO = "1000"  # OOM_SCORE_ADJ_MAX of linux/oom.h
@@ -36,12 +39,28 @@ def die_with_parent(parent_pid: int) -> None:
 def confine(limits: WorkerLimits) -> None:
     """Lower this process's priority and cap its address space, for good; short of memory, it goes before the agent."""
     os.nice(limits.nice)
+    _run_when_idle(limits)
+    _read_when_idle()
     with suppress(OSError):  # where /proc is not ours to write the kernel chooses by size
         _OOM_SCORE.write_text(_FIRST_TO_GO, encoding="ascii")
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     cap = limits.address_space_bytes if hard == resource.RLIM_INFINITY else min(limits.address_space_bytes, hard)
     resource.setrlimit(resource.RLIMIT_AS, (cap, cap))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _run_when_idle(limits: WorkerLimits) -> None:
+    """Give way to whoever wakes up, at once and not by a share: that is what serving waits for."""
+    policy = {"idle": os.SCHED_IDLE, "batch": os.SCHED_BATCH, "normal": os.SCHED_OTHER}[limits.scheduling]
+    with suppress(OSError):  # a sandbox may not let us: niceness is left
+        os.sched_setscheduler(0, policy, os.sched_param(0))
+
+
+def _read_when_idle() -> None:
+    """Disk requests of everybody else go first, where the I/O scheduler knows priorities."""
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None:
+        ctypes.CDLL(None).syscall(number, _IOPRIO_WHO_PROCESS, 0, _IOPRIO_CLASS_IDLE << _IOPRIO_CLASS_SHIFT)
 
 
 def is_at_its_cap() -> bool:

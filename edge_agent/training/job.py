@@ -12,7 +12,10 @@ MIB = 1024 * 1024
 JOB_FILE = "job.json"
 RESULT_FILE = "result.json"
 UPDATE_FILE = "update.bin"
+RESIDUAL_FILE = "residual.bin"
 LOG_FILE = "worker.log"
+STORAGE_EXIT = 74
+"""A worker's exit status when the disk refused its result: EX_IOERR of sysexits.h."""
 
 FailureReason = Literal[
     "too-few-samples",
@@ -38,11 +41,13 @@ class WorkerLimits(WireModel):
         address_space_bytes: cap on mapped memory, not on resident memory: an idle onnxruntime
             process maps 190 MB and holds 46 MB (measured, 1.32).
         threads: intra-operator threads of each session.
+        scheduling: ``idle`` runs when nobody else wants the processor, ``batch`` and ``normal`` take a share of it.
     """
 
     nice: Annotated[int, Field(ge=0, le=19)] = 10
     address_space_bytes: Annotated[int, Field(ge=64 * MIB)] = 1024 * MIB
     threads: Annotated[int, Field(ge=1, le=64)] = 1
+    scheduling: Literal["idle", "batch", "normal"] = "batch"
 
 
 class Job(WireModel):
@@ -64,6 +69,25 @@ class Job(WireModel):
     max_samples: Annotated[int, Field(ge=1)]
 
 
+class Lineage(WireModel):
+    """Which rounds may pass on a coding's error: those of one adaptation and cohort, on one graph of one bundle."""
+
+    bundle: Digest
+    training_graph: Name
+    task: Name | None = None
+    adaptation: Name
+    cohort: Name
+    round: Count
+
+    def follows(self, earlier: "Lineage") -> bool:
+        """Whether this is a later round of the same line.
+
+        The bases of one cohort's rounds in one adaptation descend from each other. Another adaptation or cohort
+        begins at other weights, and the same round again is a second try whose first error was never sent.
+        """
+        return self.model_copy(update={"round": earlier.round}) == earlier and self.round > earlier.round
+
+
 class TrainingJob(Job):
     """One local round.
 
@@ -74,6 +98,9 @@ class TrainingJob(Job):
         split_half: whether the update's reliability is measured too, for as much time again.
         scalars, schedule, learning_rate_min, task, send_worse: as ordered.
         min_classes: fewer different labels in the training set refuse the round.
+        rehearsal_share, balanced: see :class:`edge_agent.samples.selection.Mixture`.
+        lineage: where the round belongs; None: its coding's error is not kept.
+        residual_file: where the error of the update before lies, if there is one.
     """
 
     kind: Literal["train"] = "train"
@@ -92,6 +119,10 @@ class TrainingJob(Job):
     task: Name | None = None
     send_worse: bool = False
     min_classes: Annotated[int, Field(ge=1)] = 1
+    rehearsal_share: Annotated[float, Field(ge=0, le=0.9)] = 0.0
+    balanced: bool = False
+    lineage: Lineage | None = None
+    residual_file: Path | None = None
 
 
 class EvaluationJob(Job):

@@ -72,6 +72,7 @@ def run_local_round(
     job: TrainingJob,
     *,
     held_out: Data | None = None,
+    rehearsed: int = 0,
     watch: Watch | None = None,
 ) -> LocalRound | WorkFailed:
     """Train from the base weights.
@@ -82,6 +83,7 @@ def run_local_round(
         labels: (n,).
         job: graph, learning rate, epochs, batch size, seed.
         held_out: samples to judge the update on.
+        rehearsed: so many of the samples are old ones, which do not count for the least number.
         watch: may end the descent; what was trained counts if one pass over the data is done.
 
     Returns:
@@ -95,7 +97,7 @@ def run_local_round(
         monitor and the bridge, not here.
     """
     data = Data(features, labels)
-    refused = _too_little(bundle, data, job)
+    refused = _too_little(bundle, data, job, len(labels) - rehearsed)
     if refused is not None:
         return refused
     started_s = time.monotonic()
@@ -120,6 +122,7 @@ def run_local_round(
         "loss-after": after.loss,
         "update-norm": norm,
         "epochs-done": trained.place.epochs,
+        **({"rehearsed-examples": rehearsed} if rehearsed else {}),
         **_classes_seen(bundle, data),
         **trained.rates,
     }
@@ -129,7 +132,8 @@ def run_local_round(
         if comparison.made_worse and not job.send_worse:
             metrics["train-duration-s"] = time.monotonic() - started_s
             return WorkFailed(reason="made-worse", detail=comparison.words(), metrics=metrics)
-    agreement = split_half_cosine(bundle, base, features, labels, job) if job.split_half else None
+    whole = trained.place.epochs >= job.epochs
+    agreement = split_half_cosine(bundle, base, features, labels, job) if job.split_half and whole else None
     if agreement is not None:
         metrics[SPLIT_HALF_KEY] = agreement
     metrics["train-duration-s"] = time.monotonic() - started_s
@@ -190,9 +194,9 @@ def _scores(bundle: Bundle, weights: Weights, data: Data, job: TrainingJob) -> S
     return scores(model, bundle.manifest, data.features, data.labels)
 
 
-def _too_little(bundle: Bundle, data: Data, job: TrainingJob) -> WorkFailed | None:
-    if len(data.labels) < max(job.min_samples, 1):
-        return WorkFailed(reason="too-few-samples", detail=f"{len(data.labels)} of {job.min_samples}")
+def _too_little(bundle: Bundle, data: Data, job: TrainingJob, new: int) -> WorkFailed | None:
+    if new < max(job.min_samples, 1):
+        return WorkFailed(reason="too-few-samples", detail=f"{new} of {job.min_samples}")
     seen = _classes_seen(bundle, data).get("classes-seen")
     if seen is not None and seen < job.min_classes:
         return WorkFailed(reason="too-few-classes", detail=f"{seen} of {job.min_classes} in {len(data.labels)} samples")

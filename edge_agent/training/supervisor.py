@@ -1,4 +1,4 @@
-"""The owner of the training worker: one child at a time, killed at its duration."""
+"""The owner of the training worker: one child at a time, ended at its duration."""
 
 import os
 import signal
@@ -17,7 +17,9 @@ from edge_agent.link.durable import make_directory, read_file, remove_directory,
 from edge_agent.training.job import (
     JOB_FILE,
     LOG_FILE,
+    RESIDUAL_FILE,
     RESULT_FILE,
+    STORAGE_EXIT,
     UPDATE_FILE,
     EvaluationJob,
     FailureReason,
@@ -26,8 +28,10 @@ from edge_agent.training.job import (
     WorkFailed,
     read_result,
 )
+from edge_agent.training.progress import Progress, ProgressPipe
 from edge_agent.wire.codec import encode
 
+TERM_WAIT_S = 2.0
 KILL_WAIT_S = 5.0
 LOG_TAIL_BYTES = 1000
 RESULT_CAP_BYTES = 1024 * 1024
@@ -42,7 +46,8 @@ class TrainingOutcome:
     Attributes:
         update: the encoded update's file, for a training that succeeded; it lies there until
             ``discard``.
-        metrics: of the work, if it succeeded.
+        residual: the file with what the update's coding lost; it lies there as long.
+        metrics: of the work, if it succeeded, or as far as it came.
         reason: a stable word, if it failed.
         detail: the same for people.
     """
@@ -50,17 +55,22 @@ class TrainingOutcome:
     command_id: str
     ok: bool
     update: Path | None = None
+    residual: Path | None = None
     metrics: dict[str, int | float] = field(default_factory=dict)
     reason: FailureReason | None = None
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Running:
+    """A worker under way; ``kill_s``: when it is killed that was asked to end, if it was."""
+
     job: TrainingJob | EvaluationJob
     process: subprocess.Popen[bytes]
+    pipe: ProgressPipe
     folder: Path
     deadline_s: float
+    kill_s: float | None = None
 
 
 class TrainingSupervisor:
@@ -102,27 +112,47 @@ class TrainingSupervisor:
         folder = self._job_folder(job.command_id)
         make_directory(folder)
         write_file(folder / JOB_FILE, encode(job))
-        process = _spawn(folder)
-        self._running = _Running(job, process, folder, self._monotonic_s() + job.duration_s)
+        process, pipe = _spawn(folder)
+        self._running = _Running(job, process, pipe, folder, self._monotonic_s() + job.duration_s)
         _log.info("training_started", command_id=job.command_id, kind=job.kind, pid=process.pid)
 
+    @property
+    def progress(self) -> Progress | None:
+        """How far the worker has said that it is; never waits."""
+        return self._running.pipe.read() if self._running else None
+
     def poll(self) -> TrainingOutcome | None:
-        """The outcome, once, when the job has ended; the worker is killed at its duration."""
+        """The outcome, once, when the job has ended; never waits.
+
+        A worker that has not ended itself by its duration is asked to, and killed if it does not.
+        """
         running = self._running
         if running is None:
             return None
         if running.process.poll() is None:
-            if self._monotonic_s() < running.deadline_s:
-                return None
-            _end(running.process)
+            self._hurry(running)
+            return None
+        if running.kill_s is not None:
             return self._finish(running, "killed-duration", f"after {running.job.duration_s:g} s")
+        if running.process.returncode == STORAGE_EXIT:
+            return self._finish(running, "storage", _log_tail(running.folder))
         return self._finish(running, "crashed", _death(running))
+
+    def _hurry(self, running: _Running) -> None:
+        now_s = self._monotonic_s()
+        if running.kill_s is None and now_s >= running.deadline_s:
+            running.process.terminate()
+            running.kill_s = now_s + TERM_WAIT_S
+        elif running.kill_s is not None and now_s >= running.kill_s:
+            running.process.kill()
+            running.kill_s = now_s + KILL_WAIT_S
 
     def stop(self) -> None:
         """Kill the worker, if any; its job has no outcome."""
         running, self._running = self._running, None
         if running is not None:
             _end(running.process)
+            running.pipe.close()
             _log.info("training_stopped", command_id=running.job.command_id)
 
     def finished(self, command_id: str) -> TrainingOutcome | None:
@@ -162,6 +192,7 @@ class TrainingSupervisor:
     def _finish(self, running: _Running, reason: FailureReason, detail: str) -> TrainingOutcome:
         """A result that was written counts, however the process ended after it."""
         self._running = None
+        running.pipe.close()
         command_id = running.job.command_id
         try:
             outcome = self.finished(command_id)
@@ -177,35 +208,49 @@ class TrainingSupervisor:
 
 
 def _outcome(command_id: str, result: WorkDone | WorkFailed, folder: Path) -> TrainingOutcome:
+    metrics = dict(result.metrics)
     if isinstance(result, WorkFailed):
-        return TrainingOutcome(command_id, ok=False, reason=result.reason, detail=result.detail)
-    update = folder / UPDATE_FILE
-    return TrainingOutcome(command_id, True, update if update.exists() else None, dict(result.metrics))
+        return TrainingOutcome(command_id, ok=False, metrics=metrics, reason=result.reason, detail=result.detail)
+    update, residual = (path if path.exists() else None for path in (folder / UPDATE_FILE, folder / RESIDUAL_FILE))
+    return TrainingOutcome(command_id, True, update, residual, metrics)
 
 
-def _spawn(folder: Path) -> subprocess.Popen[bytes]:
+def _spawn(folder: Path) -> tuple[subprocess.Popen[bytes], ProgressPipe]:
+    """The worker, and the pipe that its progress comes through."""
     command = [sys.executable, "-I", "-m", "edge_agent.training.worker", str(folder / JOB_FILE), str(os.getpid())]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     try:
+        reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise TransientError(f"the training worker does not start: {error.strerror}") from None
+    try:
         with (folder / LOG_FILE).open("wb") as log:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
+                stdout=writer,
                 stderr=log,
                 env=environment,
                 start_new_session=True,
             )
     except OSError as error:
+        os.close(reader)
         raise TransientError(f"the training worker does not start: {error.strerror}") from None
+    finally:
+        os.close(writer)
+    return process, ProgressPipe(reader)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    try:
-        process.wait(timeout=KILL_WAIT_S)
-    except subprocess.TimeoutExpired:
-        _log.error("worker_unkillable", pid=process.pid)
+    """Ask, then kill; waits for a few seconds at most."""
+    for signalled, wait_s in ((process.terminate, TERM_WAIT_S), (process.kill, KILL_WAIT_S)):
+        signalled()
+        try:
+            process.wait(timeout=wait_s)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+    _log.error("worker_unkillable", pid=process.pid)
 
 
 def _death(running: _Running) -> str:

@@ -1,21 +1,27 @@
 """The worker process: ``python -m edge_agent.training.worker JOB.json [PARENT_PID]``.
 
 It reads the job, confines itself, works, and writes its result beside the job; the exit status
-is 0 whenever a result was written.
+is 0 whenever a result was written, and 74 if the disk refused it. Progress goes to standard output,
+a line of JSON a second.
 """
 
 import sys
+import time
 from pathlib import Path
 
-from edge_agent.errors import DataError, EdgeError, WireError
+from edge_agent.errors import DataError, EdgeError, StorageError, WireError
 from edge_agent.link.durable import read_file, write_file
 from edge_agent.model.bundle import Bundle, load_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.samples.reading import read_evaluation_set, read_training_set
+from edge_agent.samples.record import SampleSet
+from edge_agent.samples.selection import Mixture
 from edge_agent.training.confinement import confine, die_with_parent, is_at_its_cap
 from edge_agent.training.evaluation import evaluate
 from edge_agent.training.job import (
+    RESIDUAL_FILE,
     RESULT_FILE,
+    STORAGE_EXIT,
     UPDATE_FILE,
     EvaluationJob,
     FailureReason,
@@ -25,13 +31,16 @@ from edge_agent.training.job import (
     WorkFailed,
     read_job,
 )
-from edge_agent.training.local_round import run_local_round
+from edge_agent.training.local_round import Data, LocalRound, run_local_round
+from edge_agent.training.progress import Timekeeper, tell_over
+from edge_agent.training.residual import encode_residual, read_residual
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.codec import encode
 from edge_agent.wire.tensors import Weights, check_weights, decode_weights
-from edge_agent.wire.updates import encode_update
+from edge_agent.wire.updates import code_update
 
 DETAIL_CHARS = 1000
+PROOF_SAMPLES = 2000
 ALLOCATION_FAILURES = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 JOB_CAP_BYTES = 1024 * 1024
 
@@ -42,21 +51,28 @@ def main(arguments: list[str]) -> int:
     if len(arguments) > 1:
         die_with_parent(int(arguments[1]))
     result = carry_out(job_path)
-    write_file(job_path.parent / RESULT_FILE, encode(result))
+    try:
+        write_file(job_path.parent / RESULT_FILE, encode(result))
+    except StorageError as error:
+        print(error, file=sys.stderr)
+        return STORAGE_EXIT
     return 0
 
 
 def carry_out(job_path: Path) -> WorkDone | WorkFailed:
     """Read a job, confine this process as it says, and work; an update is written beside it."""
+    started_s = time.monotonic()
     try:
         job = read_job(read_file(job_path, cap_bytes=JOB_CAP_BYTES))
         confine(job.limits)
         bundle, weights = _load(job)
         if isinstance(job, TrainingJob):
-            return _train(job, bundle, weights, job_path.parent / UPDATE_FILE)
+            return _train(job, bundle, weights, job_path.parent, started_s)
         return _evaluate(job, bundle, weights)
     except MemoryError:
         return WorkFailed(reason="out-of-memory", detail="the cap on address space was reached")
+    except StorageError as error:
+        return failure(error, "storage")
     except (EdgeError, WireError) as error:
         return failure(error, "bad-job")
 
@@ -79,19 +95,68 @@ def _load(job: Job) -> tuple[Bundle, Weights]:
     return bundle, weights
 
 
-def _train(job: TrainingJob, bundle: Bundle, base: Weights, update_path: Path) -> WorkDone | WorkFailed:
+def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, started_s: float) -> WorkDone | WorkFailed:
     bundle.training_graph(job.training_graph)
-    samples = read_training_set(
-        job.samples_db, bundle.manifest.inputs, from_sample=job.from_sample, limit=job.max_samples
+    samples, proof = _samples(job, bundle)
+    watch = Timekeeper(
+        job.epochs,
+        job.duration_s,
+        started_s=started_s,
+        share=0.5 if job.split_half else 1.0,
+        tell=lambda progress: tell_over(sys.stdout.fileno(), progress),
     )
     try:
-        outcome = run_local_round(bundle, base, samples.features, samples.labels, job)
+        outcome = run_local_round(
+            bundle,
+            base,
+            samples.features,
+            samples.labels,
+            job,
+            held_out=Data(proof.features, proof.labels),
+            rehearsed=samples.rehearsed,
+            watch=watch,
+        )
     except DataError as error:
         return failure(error, "bad-samples")
     if isinstance(outcome, WorkFailed):
         return outcome
-    write_file(update_path, encode_update(outcome.delta, job.coding))
-    return WorkDone(metrics=outcome.metrics)
+    return _write_update(job, outcome, folder)
+
+
+def _samples(job: TrainingJob, bundle: Bundle) -> tuple[SampleSet, SampleSet]:
+    """What to train on, and what to judge the update on."""
+    inputs = bundle.manifest.inputs
+    samples = read_training_set(
+        job.samples_db,
+        inputs,
+        from_sample=job.from_sample,
+        limit=job.max_samples,
+        task=job.task,
+        mixture=Mixture(job.rehearsal_share, job.balanced, job.seed),
+    )
+    proof = read_evaluation_set(
+        job.samples_db, inputs, since_sample=job.from_sample, limit=min(job.max_samples, PROOF_SAMPLES), task=job.task
+    )
+    return samples, proof
+
+
+def _write_update(job: TrainingJob, outcome: LocalRound, folder: Path) -> WorkDone:
+    coded = code_update(outcome.delta, job.coding, _residual(job))
+    write_file(folder / UPDATE_FILE, coded.payload)
+    if job.lineage is not None and job.coding != "fp32":
+        write_file(folder / RESIDUAL_FILE, encode_residual(job.lineage, coded.residual))
+    return WorkDone(metrics={**outcome.metrics, "coding-error": coded.error})
+
+
+def _residual(job: TrainingJob) -> Weights | None:
+    """What the coding of the update before lost; a damaged one costs its own round's error, not this round."""
+    if job.lineage is None:
+        return None
+    try:
+        return read_residual(job.residual_file, job.lineage)
+    except (DataError, StorageError) as error:
+        print(f"the residual is left out: {error}", file=sys.stderr)
+        return None
 
 
 def _evaluate(job: EvaluationJob, bundle: Bundle, weights: Weights) -> WorkDone | WorkFailed:

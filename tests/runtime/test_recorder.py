@@ -117,7 +117,7 @@ def test_a_batch_that_cannot_be_stored_is_lost_alone(parts: Parts) -> None:
 
 
 def test_a_full_disk_costs_batches_never_the_thread(tmp_path: Path, bundle: Bundle) -> None:
-    parts = Parts(tmp_path, bundle, samples_bytes=100_000)
+    parts = Parts(tmp_path, bundle, samples_bytes=160_000)
     with running(parts) as one:
         for first in range(0, 4000, 40):
             one.put(first, [False] * 40)

@@ -12,7 +12,7 @@ import pytest
 from edge_agent.errors import TransientError
 from edge_agent.model.bundle import Bundle
 from edge_agent.training.job import EvaluationJob, TrainingJob
-from edge_agent.training.supervisor import TrainingOutcome, TrainingSupervisor
+from edge_agent.training.supervisor import TERM_WAIT_S, TrainingOutcome, TrainingSupervisor
 from edge_agent.wire.updates import decode_update
 from tests.training.jobs import evaluation_job, training_job
 from tests.training.stored_samples import store_samples
@@ -94,8 +94,8 @@ def test_an_evaluation_counts_holdout_samples_and_leaves_no_update(
         ({"training_graph": "adam"}, "bad-job", "'adam'"),
         ({"weights": "0" * 64}, "bad-job", "digest"),
         ({"bundle": "0" * 64}, "bad-job", "digest"),
-        ({"weights_file": "/nonexistent/w"}, "bad-job", "/nonexistent/w"),
-        ({"samples_db": "/nonexistent/s.db"}, "bad-job", "/nonexistent/s.db"),
+        ({"weights_file": "/nonexistent/w"}, "storage", "/nonexistent/w"),
+        ({"samples_db": "/nonexistent/s.db"}, "storage", "/nonexistent/s.db"),
     ],
 )
 def test_a_round_that_comes_to_nothing_says_why(
@@ -112,11 +112,32 @@ def test_a_round_that_comes_to_nothing_says_why(
     assert outcome.update is None
 
 
-def test_a_worker_is_killed_at_its_duration(supervisor: TrainingSupervisor, bundle: Bundle, samples_db: Path) -> None:
+def test_a_worker_ends_by_itself_in_time_and_sends_what_it_has(
+    supervisor: TrainingSupervisor, bundle: Bundle, samples_db: Path
+) -> None:
     started_s = time.monotonic()
-    outcome = run(supervisor, training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=1.5))
+    outcome = run(supervisor, training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=4.0))
+    assert outcome.ok, outcome
+    assert outcome.update is not None
+    assert 1 <= outcome.metrics["epochs-done"] < LONG_EPOCHS
+    assert outcome.metrics["loss-after"] < outcome.metrics["clma-loss"]
+    assert time.monotonic() - started_s < 4.5
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["would end at once", "does not even hear it"])
+def test_a_worker_that_does_not_end_in_time_is_asked_to_and_then_killed(
+    supervisor: TrainingSupervisor, bundle: Bundle, samples_db: Path, hangs: bool
+) -> None:
+    job = training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=1.0 if hangs else 0.05)
+    supervisor.start(job)
+    pid = wait_for_worker(os.getpid())
+    if hangs:
+        os.kill(pid, signal.SIGSTOP)
+    started_s = time.monotonic()
+    outcome = wait_for_outcome(supervisor)
     assert (outcome.ok, outcome.reason) == (False, "killed-duration")
-    assert 1.4 < time.monotonic() - started_s < 6
+    assert time.monotonic() - started_s < (1.0 + TERM_WAIT_S if hangs else 0.0) + 1.5
+    assert not alive(pid)
 
 
 def test_a_killed_worker_is_reported_as_crashed_with_its_signal(

@@ -31,6 +31,7 @@ from edge_agent.wire.messages.reply import (
     Done,
     EvaluateResult,
     Reply,
+    TrainFindings,
     TrainResult,
     UpdateManifest,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "SignedCommand",
     "State",
     "Train",
+    "TrainFindings",
     "TrainResult",
     "TrainingEvent",
     "TrustedVersions",

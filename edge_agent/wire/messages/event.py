@@ -106,7 +106,10 @@ class BlobMissingEvent(WireModel):
 
 
 class TrainingEvent(WireModel):
-    """A local round started, ended or failed."""
+    """A local round goes on (``step`` progress), ended (done) or came to nothing (failed, with why in ``detail``).
+
+    ``epochs``: passes over the training set done, of ``of_epochs``. ``loss``: mean over the last batch.
+    """
 
     kind: Literal["training"] = "training"
     command_id: Name
@@ -114,6 +117,9 @@ class TrainingEvent(WireModel):
     detail: Text = ""
     samples: Count = 0
     duration_s: Finite = 0.0
+    epochs: Finite = 0.0
+    of_epochs: Count = 0
+    loss: Finite | None = None
 
 
 class ErrorEvent(WireModel):

@@ -54,6 +54,15 @@ class TrainResult(WireModel):
     metrics: Metrics
 
 
+class TrainFindings(WireModel):
+    """What was found out in a local round whose update is not sent; with ``status`` error."""
+
+    kind: Literal["train-findings"] = "train-findings"
+    round: Count
+    cohort: Name
+    metrics: Metrics
+
+
 class EvaluateResult(WireModel):
     """Counts, loss and accuracy of named weights; never samples."""
 
@@ -68,7 +77,7 @@ class Done(WireModel):
     kind: Literal["done"] = "done"
 
 
-ReplyResult = Annotated[TrainResult | EvaluateResult | Done, Field(discriminator="kind")]
+ReplyResult = Annotated[TrainResult | TrainFindings | EvaluateResult | Done, Field(discriminator="kind")]
 ReplyStatus = Literal["ok", "accepted", "error", "stale-boot", "sequence-low"]
 
 
@@ -77,7 +86,8 @@ class Reply(Message):
 
     ``status``: ``accepted`` when work has begun and a final reply follows; ``stale-boot``
     when the command named another boot id (``boot_id`` here is the right one);
-    ``sequence-low`` with ``highest_sequence``; ``error`` with ``reason`` and ``detail``.
+    ``sequence-low`` with ``highest_sequence``; ``error`` with ``reason`` and ``detail``, and of a local round
+    with what it found out all the same (``made-worse``: the held-out loss rose beyond noise).
     """
 
     gateway: Identifier
@@ -91,7 +101,7 @@ class Reply(Message):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.status == "ok" and self.result is None:
+        if self.status == "ok" and (self.result is None or isinstance(self.result, TrainFindings)):
             raise ValueError("status ok needs a result")
         if self.status == "error" and self.reason is None:
             raise ValueError("status error needs a reason")
