@@ -95,6 +95,8 @@ class PersonalStore:
             DataError: a tensor is missing, extra, misshapen or not finite (named); nothing has changed.
             StorageError: the disk refused; nothing has changed.
         """
+        if not _has_any(bundle):
+            return
         with self._lock:
             record = self._record(bundle)
             start = self._start(record, adaptation, number, active)
@@ -118,7 +120,7 @@ class PersonalStore:
         Raises:
             StorageError: the disk refused; nothing has changed.
         """
-        if not personal_specs(bundle.manifest.trainable):
+        if not _has_any(bundle):
             return
         with self._lock:
             record = self._record(bundle)
@@ -163,6 +165,8 @@ class PersonalStore:
         Raises:
             DataError, StorageError: as :meth:`keep_round`.
         """
+        if not _has_any(bundle):
+            return
         with self._lock:
             self._pair(bundle, self._record(bundle), weights, self._put(bundle, values), kept)
 
@@ -253,6 +257,10 @@ class PersonalStore:
 
     def _file(self, bundle: Bundle, digest: str) -> Path:
         return self._folder(bundle) / f"{digest}.safetensors"
+
+
+def _has_any(bundle: Bundle) -> bool:
+    return bool(personal_specs(bundle.manifest.trainable))
 
 
 def _bounded(pairs: dict[str, str], kept: Collection[str | None]) -> dict[str, str]:
