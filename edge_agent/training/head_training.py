@@ -118,7 +118,7 @@ def scored_model(bundle: Bundle, training_graph: str, weights: Weights, *, threa
     """
     if is_of_head(bundle, training_graph):
         return HeadModel(bundle, weights, threads=threads)
-    return InferenceModel(bundle, weights, threads=threads)
+    return InferenceModel(bundle, weights, threads=threads, task=bundle.training_graph(training_graph).task)
 
 
 def frozen_digest(bundle: Bundle, base: Weights) -> str:
