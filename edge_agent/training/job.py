@@ -13,6 +13,7 @@ JOB_FILE = "job.json"
 RESULT_FILE = "result.json"
 UPDATE_FILE = "update.bin"
 RESIDUAL_FILE = "residual.bin"
+PERSONAL_FILE = "personal.safetensors"
 LOG_FILE = "worker.log"
 STORAGE_EXIT = 74
 """A worker's exit status when the disk refused its result: EX_IOERR of sysexits.h."""
@@ -56,6 +57,7 @@ class Job(WireModel):
     Attributes:
         duration_s: the worker is killed when it has run so long.
         weights_file: the weights to train from, or to evaluate; their SHA-256 is ``weights``.
+        personal_file: this gateway's values of the bundle's personal tensors; None: the bundle's own.
     """
 
     command_id: Name
@@ -65,6 +67,7 @@ class Job(WireModel):
     bundle: Digest
     weights_file: Path
     weights: Digest
+    personal_file: Path | None = None
     samples_db: Path
     max_samples: Annotated[int, Field(ge=1)]
 
@@ -101,6 +104,7 @@ class TrainingJob(Job):
         rehearsal_share, balanced: see :class:`edge_agent.samples.selection.Mixture`.
         lineage: where the round belongs; None: its coding's error is not kept.
         residual_file: where the error of the update before lies, if there is one.
+        embeddings_file: where a head's round keeps its samples' embeddings for the next; None: nowhere.
     """
 
     kind: Literal["train"] = "train"
@@ -123,6 +127,7 @@ class TrainingJob(Job):
     balanced: bool = False
     lineage: Lineage | None = None
     residual_file: Path | None = None
+    embeddings_file: Path | None = None
 
 
 class EvaluationJob(Job):

@@ -3,19 +3,20 @@
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.model.bundle import Bundle
-from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.training.descent import Diverged, Place, Unwatched, Watch, descend, minibatches
 from edge_agent.training.evaluation import Scores, scores
+from edge_agent.training.head_training import scored_model
 from edge_agent.training.held_out import Comparison
 from edge_agent.training.job import TrainingJob, WorkFailed
+from edge_agent.training.personal import parted
 from edge_agent.training.schedule import ConstantRate, Schedule
 from edge_agent.training.split_half import SPLIT_HALF_KEY, cosine, halves
 from edge_agent.wire.tensors import Weights
@@ -45,7 +46,8 @@ class LocalRound:
     """What a round gives.
 
     Attributes:
-        delta: trained minus base, every trainable tensor of the bundle.
+        delta: trained minus base, of the shared tensors that the graph changes: what is sent.
+        personal: the trained values of every personal tensor of the bundle, which stay here; empty if none changed.
         metrics: ``num-examples``; ``clma-loss``, the mean loss of the base weights on the training
             samples (L_c of Algorithm 2); ``loss-after``, that of the trained ones;
             ``update-norm``, the L2 norm of the delta; ``train-duration-s``; ``epochs-done``; ``classes-seen``
@@ -55,6 +57,7 @@ class LocalRound:
 
     delta: Weights
     metrics: dict[str, int | float]
+    personal: Weights = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,8 @@ def run_local_round(
     """Train from the base weights.
 
     Args:
-        base: the weights that the bridge sent.
-        features: (n, ...) by input name.
+        base: the weights that the bridge sent, with the gateway's own values of personal tensors.
+        features: (n, ...) by input name; for a graph of the head the embeddings by the embedding's name.
         labels: (n,).
         job: graph, learning rate, epochs, batch size, seed.
         held_out: samples to judge the update on.
@@ -91,7 +94,8 @@ def run_local_round(
         not finite, or held-out samples that are served worse (see :class:`Comparison`).
 
     Raises:
-        DataError: base weights, features or labels do not fit the bundle (named).
+        DataError: base weights, features or labels do not fit the bundle (named), or the graph trains nothing that
+            is shared.
 
     Source: N L et al., CODS-COMAD 2024, Algorithm 2 for L_c; the drift flag itself is set by the
         monitor and the bridge, not here.
@@ -112,9 +116,9 @@ def run_local_round(
     if trained.place.epochs < 1:
         return _too_slow(trained.place, job)
     after = _scores(bundle, trained.weights, data, job).mean()
-    delta = {name: trained.weights[name] - base[name] for name in trained.weights}
+    delta, personal = parted(bundle, bundle.training_graph(job.training_graph), base, trained.weights)
     norm = update_norm(delta)
-    if not math.isfinite(norm) or not math.isfinite(after.loss):
+    if not math.isfinite(norm + update_norm(personal)) or not math.isfinite(after.loss):
         return WorkFailed(reason="non-finite", detail="the loss of the trained weights")
     metrics: dict[str, int | float] = {
         "num-examples": len(labels),
@@ -137,7 +141,7 @@ def run_local_round(
     if agreement is not None:
         metrics[SPLIT_HALF_KEY] = agreement
     metrics["train-duration-s"] = time.monotonic() - started_s
-    return LocalRound(delta, metrics)
+    return LocalRound(delta, metrics, personal)
 
 
 def split_half_cosine(
@@ -152,13 +156,13 @@ def split_half_cosine(
 
     Cost: as much time as the round itself; each half is trained as the whole was.
     """
-    data, updates = Data(features, labels), []
+    data, updates, graph = Data(features, labels), [], bundle.training_graph(job.training_graph)
     for rows in halves(labels, job.seed):
         try:
             half = _train(bundle, base, data.rows(rows), job, Unwatched())
         except Diverged:
             return None
-        updates.append({name: tensor - base[name] for name, tensor in half.weights.items()})
+        updates.append(parted(bundle, graph, base, half.weights)[0])
     return cosine(updates[0], updates[1]) if updates else None
 
 
@@ -190,7 +194,7 @@ def _schedule(job: TrainingJob) -> Schedule:
 
 
 def _scores(bundle: Bundle, weights: Weights, data: Data, job: TrainingJob) -> Scores:
-    model = InferenceModel(bundle, weights, threads=job.limits.threads)
+    model = scored_model(bundle, job.training_graph, weights, threads=job.limits.threads)
     return scores(model, bundle.manifest, data.features, data.labels)
 
 

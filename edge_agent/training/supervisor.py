@@ -17,6 +17,7 @@ from edge_agent.link.durable import make_directory, read_file, remove_directory,
 from edge_agent.training.job import (
     JOB_FILE,
     LOG_FILE,
+    PERSONAL_FILE,
     RESIDUAL_FILE,
     RESULT_FILE,
     STORAGE_EXIT,
@@ -47,6 +48,7 @@ class TrainingOutcome:
         update: the encoded update's file, for a training that succeeded; it lies there until
             ``discard``.
         residual: the file with what the update's coding lost; it lies there as long.
+        personal: the file with what the round made of the personal tensors, if it trained any; it lies there as long.
         metrics: of the work, if it succeeded, or as far as it came.
         reason: a stable word, if it failed.
         detail: the same for people.
@@ -56,6 +58,7 @@ class TrainingOutcome:
     ok: bool
     update: Path | None = None
     residual: Path | None = None
+    personal: Path | None = None
     metrics: dict[str, int | float] = field(default_factory=dict)
     reason: FailureReason | None = None
     detail: str = ""
@@ -211,8 +214,9 @@ def _outcome(command_id: str, result: WorkDone | WorkFailed, folder: Path) -> Tr
     metrics = dict(result.metrics)
     if isinstance(result, WorkFailed):
         return TrainingOutcome(command_id, ok=False, metrics=metrics, reason=result.reason, detail=result.detail)
-    update, residual = (path if path.exists() else None for path in (folder / UPDATE_FILE, folder / RESIDUAL_FILE))
-    return TrainingOutcome(command_id, True, update, residual, metrics)
+    made = (folder / name for name in (UPDATE_FILE, RESIDUAL_FILE, PERSONAL_FILE))
+    update, residual, personal = (path if path.exists() else None for path in made)
+    return TrainingOutcome(command_id, True, update, residual, personal, metrics)
 
 
 def _spawn(folder: Path) -> tuple[subprocess.Popen[bytes], ProgressPipe]:

@@ -7,18 +7,20 @@ a line of JSON a second.
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from edge_agent.errors import DataError, EdgeError, StorageError, WireError
 from edge_agent.link.durable import read_file, write_file
 from edge_agent.model.bundle import Bundle, load_bundle
-from edge_agent.model.inference import InferenceModel
 from edge_agent.samples.reading import read_evaluation_set, read_training_set
 from edge_agent.samples.record import SampleSet
 from edge_agent.samples.selection import Mixture
 from edge_agent.training.confinement import confine, die_with_parent, is_at_its_cap
-from edge_agent.training.evaluation import evaluate
+from edge_agent.training.embedding_cache import EmbeddingCache
+from edge_agent.training.head_training import Embedder, is_of_head
 from edge_agent.training.job import (
+    PERSONAL_FILE,
     RESIDUAL_FILE,
     RESULT_FILE,
     STORAGE_EXIT,
@@ -32,11 +34,13 @@ from edge_agent.training.job import (
     read_job,
 )
 from edge_agent.training.local_round import Data, LocalRound, run_local_round
+from edge_agent.training.personal import with_personal
 from edge_agent.training.progress import Timekeeper, tell_over
 from edge_agent.training.residual import encode_residual, read_residual
+from edge_agent.training.tasks import evaluate_tasks, of_its_task
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.codec import encode
-from edge_agent.wire.tensors import Weights, check_weights, decode_weights
+from edge_agent.wire.tensors import Weights, check_weights, decode_weights, encode_weights
 from edge_agent.wire.updates import code_update
 
 DETAIL_CHARS = 1000
@@ -92,12 +96,13 @@ def _load(job: Job) -> tuple[Bundle, Weights]:
         raise DataError(f"weights file {job.weights_file.name}: digest differs from {job.weights}")
     weights = decode_weights(payload)
     check_weights(weights, bundle.manifest.trainable)
-    return bundle, weights
+    return bundle, with_personal(bundle, weights, job.personal_file)
 
 
 def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, started_s: float) -> WorkDone | WorkFailed:
-    bundle.training_graph(job.training_graph)
+    job = of_its_task(job, bundle)
     samples, proof = _samples(job, bundle)
+    metrics: dict[str, int | float] = {}
     watch = Timekeeper(
         job.epochs,
         job.duration_s,
@@ -106,6 +111,8 @@ def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, starte
         tell=lambda progress: tell_over(sys.stdout.fileno(), progress),
     )
     try:
+        if is_of_head(bundle, job.training_graph):
+            samples, proof, metrics["embeddings-computed"] = _embedded(job, bundle, base, samples, proof)
         outcome = run_local_round(
             bundle,
             base,
@@ -120,7 +127,7 @@ def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, starte
         return failure(error, "bad-samples")
     if isinstance(outcome, WorkFailed):
         return outcome
-    return _write_update(job, outcome, folder)
+    return _write_update(job, replace(outcome, metrics=outcome.metrics | metrics), folder)
 
 
 def _samples(job: TrainingJob, bundle: Bundle) -> tuple[SampleSet, SampleSet]:
@@ -140,9 +147,23 @@ def _samples(job: TrainingJob, bundle: Bundle) -> tuple[SampleSet, SampleSet]:
     return samples, proof
 
 
+def _embedded(
+    job: TrainingJob, bundle: Bundle, base: Weights, samples: SampleSet, proof: SampleSet
+) -> tuple[SampleSet, SampleSet, int]:
+    """The samples as the head sees them, and how many passed the frozen part for that."""
+    embedder = Embedder(bundle, base, EmbeddingCache(job.embeddings_file), threads=job.limits.threads)
+    judged, trained = (embedder.embed(part.ids, part.features) for part in (proof, samples))
+    if not embedder.remember([(proof.ids, judged), (samples.ids, trained)]):
+        print("the embeddings are not kept: the disk refuses", file=sys.stderr)
+    samples, proof = replace(samples, features=trained.features), replace(proof, features=judged.features)
+    return samples, proof, trained.computed + judged.computed
+
+
 def _write_update(job: TrainingJob, outcome: LocalRound, folder: Path) -> WorkDone:
     coded = code_update(outcome.delta, job.coding, _residual(job))
     write_file(folder / UPDATE_FILE, coded.payload)
+    if outcome.personal:
+        write_file(folder / PERSONAL_FILE, encode_weights(outcome.personal))
     if job.lineage is not None and job.coding != "fp32":
         write_file(folder / RESIDUAL_FILE, encode_residual(job.lineage, coded.residual))
     return WorkDone(metrics={**outcome.metrics, "coding-error": coded.error})
@@ -165,12 +186,11 @@ def _evaluate(job: EvaluationJob, bundle: Bundle, weights: Weights) -> WorkDone 
     )
     if len(samples.labels) == 0:
         return WorkFailed(reason="too-few-samples", detail="no labelled holdout or proof sample")
-    model = InferenceModel(bundle, weights, threads=job.limits.threads)
     try:
-        evaluation = evaluate(model, bundle.manifest, samples.features, samples.labels)
+        metrics = evaluate_tasks(bundle, weights, samples, threads=job.limits.threads)
     except DataError as error:
         return failure(error, "bad-samples")
-    return WorkDone(metrics=evaluation.metrics())
+    return WorkDone(metrics=metrics)
 
 
 if __name__ == "__main__":
