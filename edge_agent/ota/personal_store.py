@@ -82,6 +82,16 @@ class PersonalStore:
         with self._lock:
             return self._values(bundle, self._start(self._record(bundle), adaptation, number, active))
 
+    def file_beside(self, bundle: Bundle, weights: str) -> Path | None:
+        """The file of :meth:`beside`, sound; None: the bundle's own values."""
+        with self._lock:
+            return self._sound_file(bundle, self._record(bundle).pairs.get(weights))
+
+    def file_at_round_start(self, bundle: Bundle, adaptation: str, number: int, active: str) -> Path | None:
+        """The file of :meth:`at_round_start`, sound; None: the bundle's own values."""
+        with self._lock:
+            return self._sound_file(bundle, self._start(self._record(bundle), adaptation, number, active))
+
     def keep_round(self, bundle: Bundle, adaptation: str, number: int, active: str, values: Weights) -> None:
         """Keep what a round made of the personal tensors, until the adaptation's release.
 
@@ -200,20 +210,28 @@ class PersonalStore:
         return digest
 
     def _values(self, bundle: Bundle, digest: str | None) -> Weights:
-        specs = personal_specs(bundle.manifest.trainable)
-        if not specs:
+        if not _has_any(bundle):
             return {}
-        if digest is not None:
-            data = self._read(self._file(bundle, digest))
-            try:
-                if data is None or sha256_hex(data) != digest:
-                    raise WireError("personal values", "absent or damaged")
-                values = decode_weights(data)
-                check_weights(values, specs)
-                return values
-            except WireError as error:
-                _log.error("personal-values-lost", bundle=bundle.digest, values=digest, problem=error.problem)
-        return self._own(bundle)
+        held = None if digest is None else self._held(bundle, digest)
+        return self._own(bundle) if held is None else held
+
+    def _held(self, bundle: Bundle, digest: str) -> Weights | None:
+        """Values by their digest; None, and a line in the log, if they are absent, damaged or unfit."""
+        data = self._read(self._file(bundle, digest))
+        try:
+            if data is None or sha256_hex(data) != digest:
+                raise WireError("personal values", "absent or damaged")
+            values = decode_weights(data)
+            check_weights(values, personal_specs(bundle.manifest.trainable))
+        except WireError as error:
+            _log.error("personal-values-lost", bundle=bundle.digest, values=digest, problem=error.problem)
+            return None
+        return values
+
+    def _sound_file(self, bundle: Bundle, digest: str | None) -> Path | None:
+        if digest is None or self._held(bundle, digest) is None:
+            return None
+        return self._file(bundle, digest)
 
     def _own(self, bundle: Bundle) -> Weights:
         return only(bundle.initial_weights(), names_of(personal_specs(bundle.manifest.trainable)))
