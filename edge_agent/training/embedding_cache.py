@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from edge_agent.errors import StorageError
 from edge_agent.link.durable import read_file, write_file
 
+EMBEDDINGS_FILE = "embeddings.cache"
 CACHE_CAP_BYTES = 64 * 1024 * 1024
 _DIGEST_BYTES, _LENGTH_BYTES = 32, 8
 
