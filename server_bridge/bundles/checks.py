@@ -11,6 +11,8 @@ from onnx import TensorProto, inliner, numpy_helper, version_converter
 
 from edge_agent.errors import DataError
 from server_bridge.bundles.gradients.graph import needed_nodes, read_by
+from server_bridge.bundles.normal_form import normal_form
+from server_bridge.bundles.parameters import is_mask, weight_names
 
 OPSET_MIN, OPSET_MAX = 13, 23
 TRAINING_OPSET = 17
@@ -30,7 +32,8 @@ _FLOAT_TYPES = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 def checked_model(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy in the form that the rest of the build relies on.
 
-    Functions are inlined, initialisers are no graph inputs, nothing is unused, initialisers are in the file.
+    Functions are inlined, initialisers are no graph inputs, nothing is unused, initialisers are in the file, and
+    exporters' ways are made one (see `normal_form`).
 
     Raises:
         DataError: not valid ONNX, opset outside 13-23, a fixed batch axis, a weight that is not finite, or a
@@ -42,6 +45,7 @@ def checked_model(model: onnx.ModelProto) -> onnx.ModelProto:
     except onnx.checker.ValidationError as error:
         raise DataError(f"the model is not valid ONNX: {str(error).splitlines()[0]}") from error
     _refuse_opset(opset(model))
+    normal_form(model)
     initialisers = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in initialisers]
     _keep(model, "input", inputs)
@@ -81,6 +85,8 @@ def for_training(model: onnx.ModelProto) -> onnx.ModelProto:
 def trainable_names(model: onnx.ModelProto, patterns: Sequence[str]) -> list[str]:
     """The initialisers that patterns choose, in the graph's order.
 
+    A pattern chooses among weights (see `weight_names`); constants beside them are chosen by their own names only.
+
     Args:
         model: a checked model.
         patterns: shell patterns; one that begins with ``!`` excludes.
@@ -92,14 +98,15 @@ def trainable_names(model: onnx.ModelProto, patterns: Sequence[str]) -> list[str
     others = [tensor.name for tensor in model.graph.initializer if tensor.name not in floats]
     for pattern in patterns:
         bare = pattern.removeprefix("!")
-        if any(fnmatchcase(name, bare) for name in floats):
+        if bare in floats or any(fnmatchcase(name, bare) for name in floats):
             continue
         if bare in others:
             raise DataError(f"trainable tensor {bare!r} is not float32", "only float32 tensors are trained")
         raise DataError(f"no float32 initialiser matches {bare!r}", f"there are: {', '.join(floats) or 'none'}")
     wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
     barred = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-    chosen = [name for name in floats if _matches(name, wanted) and not _matches(name, barred)]
+    weights = set(weight_names(model)).union(wanted)
+    chosen = [name for name in floats if name in weights and _matches(name, wanted) and not _matches(name, barred)]
     if not chosen:
         raise DataError("no tensor is left to train", "give --trainable a pattern of initialiser names")
     for name in chosen:
@@ -108,7 +115,7 @@ def trainable_names(model: onnx.ModelProto, patterns: Sequence[str]) -> list[str
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _refuse_opset(version: int) -> None:
@@ -158,7 +165,9 @@ def _refuse_values(tensor: onnx.TensorProto) -> None:
         raise DataError(
             f"initialiser {tensor.name!r} lies outside the file", "give the path of the model, not its bytes"
         )
-    if tensor.data_type in _FLOAT_TYPES and not np.isfinite(numpy_helper.to_array(tensor)).all():
+    if tensor.data_type not in _FLOAT_TYPES or is_mask(tensor):
+        return
+    if not np.isfinite(numpy_helper.to_array(tensor)).all():
         raise DataError(
             f"initialiser {tensor.name!r} is not finite", "the model's training went wrong: NaN or infinity"
         )

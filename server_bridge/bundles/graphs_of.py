@@ -6,6 +6,7 @@ import onnx
 
 from server_bridge.bundles.checks import for_training, trainable_names
 from server_bridge.bundles.gradients.batch_statistics import statistics_names
+from server_bridge.bundles.gradients.expansion import expanded
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.training_graph import Plan, TrainingGraph, training_graph
 from server_bridge.bundles.settings import BuildSettings
@@ -18,9 +19,11 @@ def training_graphs(served: onnx.ModelProto, settings: BuildSettings) -> list[Tr
         DataError: a pattern matches nothing, or an operator above a trainable tensor has no gradient rule (node,
             operator, attribute named).
     """
-    forward = Forward.read(for_training(served))
+    planned = plans(served, settings)
+    every = {name for plan in planned for name in plan.trainable}
+    forward = Forward.read(expanded(for_training(served), every))
     output = served.graph.output[0].name
-    return [training_graph(forward, output, plan) for plan in plans(served, settings)]
+    return [training_graph(forward, output, plan) for plan in planned]
 
 
 def plans(served: onnx.ModelProto, settings: BuildSettings) -> list[Plan]:
