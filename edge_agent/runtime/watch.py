@@ -56,6 +56,21 @@ class Place:
     flag: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """Where the monitor stands after batches that are not committed yet.
+
+    Attributes:
+        verdict: of the latest batch.
+        events: the flags raised by them.
+    """
+
+    place: Place
+    state: LossRiseState
+    verdict: Verdict | None
+    events: tuple[FlagEvent, ...] = ()
+
+
 class DriftWatch:
     """Steps the monitor over batches of the next B labelled samples that the active weights served.
 
@@ -162,37 +177,43 @@ class DriftWatch:
             last = page[-1].arrival
 
     def _take(self, rows: list[LabelledRow], active: Prepared) -> int:
+        """All batches that are full now are one transaction: where the monitor stands after them, and their flags."""
         self._buffer += [row for row in rows if row.weights == active.weights and row.arrival > self._place.cursor]
-        flags = 0
+        standing, judged = _Standing(self._place, self._state, self.last_verdict), 0
         size = self._params.batch_size
-        while len(self._buffer) >= size:
-            batch, self._buffer = self._buffer[:size], self._buffer[size:]
-            try:
-                flags += self._judge(batch, active)
-            except DataError as error:
-                self.unjudged_batches += 1
-                self._place = replace(self._place, cursor=batch[-1].arrival)
-                _log.error("batch_not_judged", problem=str(error), first=batch[0].id)
-        return flags
+        for start in range(0, len(self._buffer) - size + 1, size):
+            standing = self._judge(standing, self._buffer[start : start + size], active)
+            judged = start + size
+        if judged:
+            self._settle(standing)
+            self._buffer = self._buffer[judged:]
+        return len(standing.events)
 
-    def _judge(self, batch: list[LabelledRow], active: Prepared) -> int:
-        losses = self._losses(batch)
-        before = min(self._state.previous) if self._state.previous else 0.0
-        state, verdict = step(self._params, self._state, losses)
-        place = replace(self._place, cursor=batch[-1].arrival)
-        event = None
-        if verdict.fired:
-            event = self._flag(batch, losses, before, state, verdict, active)
-            said = event.model_dump_json()
-            place = replace(place, drifted_from=event.first_drifted_sample, open_flag=True, flag=said)
+    def _judge(self, standing: "_Standing", batch: list[LabelledRow], active: Prepared) -> "_Standing":
+        place, state = replace(standing.place, cursor=batch[-1].arrival), standing.state
+        try:
+            losses = row_losses(self._manifest.loss, batch)
+            before = min(state.previous) if state.previous else 0.0
+            state, verdict = step(self._params, state, losses)
+        except DataError as error:
+            self.unjudged_batches += 1
+            _log.error("batch_not_judged", problem=str(error), first=batch[0].id)
+            return replace(standing, place=place)
+        if not verdict.fired:
+            return _Standing(place, state, verdict, standing.events)
+        event = self._flag(batch, losses, before, state, verdict, active)
+        said = event.model_dump_json()
+        place = replace(place, drifted_from=event.first_drifted_sample, open_flag=True, flag=said)
+        return _Standing(place, state, verdict, (*standing.events, event))
+
+    def _settle(self, standing: "_Standing") -> None:
         with self._database.transaction():
-            self._save(place, state)
-            if event is not None:
+            self._save(standing.place, standing.state)
+            for event in standing.events:
                 self._outbox.put(event, Priority.FLAG)
-        self._place, self._state, self.last_verdict = place, state, verdict
-        if event is not None:
-            _log.warning("drift_flagged", rise=verdict.statistic, threshold=verdict.threshold, flag=event.flag_id)
-        return int(event is not None)
+        self._place, self._state, self.last_verdict = standing.place, standing.state, standing.verdict
+        for event in standing.events:
+            _log.warning("drift_flagged", rise=event.statistic, threshold=event.threshold, flag=event.flag_id)
 
     def _flag(
         self,

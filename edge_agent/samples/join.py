@@ -17,6 +17,7 @@ _COLUMNS = (
     "arrival, id, time_s, part, output, label, bundle, weights, version, cohort, task"
     " FROM sample JOIN model USING (model)"
 )
+_PARTS = {part.value: part for part in Part}
 _log = structlog.get_logger(__name__)
 
 
@@ -175,7 +176,7 @@ def _labelled(row: Row) -> LabelledRow:
         arrival=arrival,
         id=sample_id,
         time_s=time_s,
-        part=Part(part),
+        part=_PARTS[part],
         output=np.frombuffer(output, dtype="<f4"),
         label=label,
         bundle=bundle,

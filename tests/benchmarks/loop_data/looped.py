@@ -1,0 +1,124 @@
+"""One run of the agent's loop, or of a bare loop over the same rows, in a process of its own.
+
+``python -m tests.benchmarks.loop_data.looped agent|bare CASE SETTINGS BATCH``: the case's folder and the gateway's
+settings, as `made` left them; a JSON object on standard output.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STREAM = "stream.npz"
+HALF_FULL = 256
+FULL_WAIT_S = 0.001
+DRAIN_S = 120.0
+
+
+def bare(case: Path, settings: Path, batch: int) -> dict[str, Any]:
+    """``session.run`` over the rows, with nothing else."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = ort.InferenceSession(str(case / "net.onnx"), options, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    with np.load(settings.parent / STREAM) as stream:
+        rows = stream[name]
+    session.run(None, {name: rows[:batch]})
+    began_s, cpu_s = time.perf_counter(), time.process_time()
+    for start in range(0, len(rows), batch):
+        session.run(None, {name: rows[start : start + batch]})
+    return _spent(began_s, cpu_s, len(rows))
+
+
+def agent(settings: Path, batch: int) -> dict[str, Any]:
+    """The agent's own parts from source to recorded result: pipeline and recorder threads, stores on disk, monitor.
+
+    Raises:
+        RuntimeError: something was not recorded or not judged: the loop did less than it should.
+    """
+    from edge_agent.config import load_settings
+    from edge_agent.link.outbox import Outbox
+    from edge_agent.link.settings import TimeJudge
+    from edge_agent.ota.floors import Floors
+    from edge_agent.runtime.model_in_service import ModelInService
+    from edge_agent.runtime.pipeline import Pipeline
+    from edge_agent.runtime.sample_records import SampleRecords
+    from edge_agent.runtime.storage import AgentStorage
+
+    read = load_settings(settings)
+    with tempfile.TemporaryDirectory(dir=settings.parent) as data:
+        chosen = read.model_copy(update={"gateway": read.gateway.model_copy(update={"data_dir": Path(data)})})
+        storage = AgentStorage(Path(data))
+        outbox = Outbox(storage.agent, chosen.gateway.id, max_bytes=10**7, max_age_s=10**9)
+        floors = Floors(storage.agent)
+        model = ModelInService(chosen, storage.agent, floors, TimeJudge(lambda: None, lambda *_: None))
+        source = Unhurried(chosen, model.manifest, batch)
+        model.pipeline = Pipeline(source, model.server, model.sink)
+        source.recorder_waits = model.pipeline.recordables.qsize
+        records = SampleRecords(chosen, storage, outbox, model, flagged=lambda: None)
+        began_s, cpu_s = time.perf_counter(), time.process_time()
+        records.recorder.start()
+        model.pipeline.start()
+        until_s = time.monotonic() + DRAIN_S
+        while not model.pipeline.finished and model.pipeline.alive and time.monotonic() < until_s:
+            time.sleep(FULL_WAIT_S)
+        records.recorder.stop(DRAIN_S)
+        spent = _spent(began_s, cpu_s, model.pipeline.served_samples)
+        lost = model.pipeline.unrecorded_samples + records.recorder.lost_batches
+        judged, firings = records.watch.cursor, records.watch.firings
+        storage.close()
+    rows = source.replay.played
+    if lost or spent["rows"] != rows or not rows - batch * 64 <= judged <= rows:
+        raise RuntimeError(f"of {rows} samples {spent['rows']} were served and {judged} judged, {lost} were lost")
+    return {**spent, "judged": judged, "firings": firings}
+
+
+class Unhurried:
+    """The agent's replay, as fast as it is taken; it waits for the recorder alone, since nothing may be dropped."""
+
+    def __init__(self, settings: Any, manifest: Any, batch: int) -> None:
+        from edge_agent.sources.replay import ReplaySource
+
+        section = settings.source
+        self._now_s, self._step_s = 0.0, batch / section.rate_hz
+        self.recorder_waits = lambda: 0
+        self.replay = ReplaySource(
+            section.path,
+            manifest.inputs,
+            rate_hz=section.rate_hz,
+            batch_size=batch,
+            delay_s=section.delay_s,
+            clock=lambda: self._now_s,
+        )
+
+    def read(self, timeout_s: float) -> Any:
+        """The next batch; it is always due."""
+        while self.recorder_waits() >= HALF_FULL:
+            time.sleep(FULL_WAIT_S)
+        self._now_s += self._step_s
+        return self.replay.read(0.0)
+
+    def close(self) -> None:
+        """End the replay."""
+        self.replay.close()
+
+
+def _spent(began_s: float, cpu_s: float, rows: int) -> dict[str, Any]:
+    return {"cpu_s": time.process_time() - cpu_s, "wall_s": time.perf_counter() - began_s, "rows": rows}
+
+
+def main(way: str, case: Path, settings: Path, batch: int) -> None:
+    """Run one way and print what it took."""
+    print(json.dumps(bare(case, settings, batch) if way == "bare" else agent(settings, batch)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))

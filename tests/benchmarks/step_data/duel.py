@@ -1,0 +1,132 @@
+"""Two sides in processes of their own, in turn; what each spends and how their losses compare."""
+
+import json
+import statistics
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.benchmarks.step_data.cases import Case
+
+ANSWER_S = 600
+LOSS_TOLERANCE = 0.02
+"""Relative, after all steps of a run: Adam carries float32 rounding on; at the first step it is 1e-5."""
+FIRST_TOLERANCE = 1e-5
+
+
+class Side:
+    """A side's process: told a number of steps, it answers with what they took."""
+
+    def __init__(self, which: str, case: Case, folder: Path, threads: int) -> None:
+        command = [sys.executable, "-m", "tests.benchmarks.step_data.side", which, case.name, str(folder), str(threads)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def steps(self, count: int) -> dict[str, Any]:
+        """Train, and what it took."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{count}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the side ended with exit code {self._process.wait(ANSWER_S)}: its error is above")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(ANSWER_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a comparison found; times in milliseconds of CPU a step, memory in MB of peak resident size.
+
+    ``ratio``: the median over the rounds of ours over torch's, of the same round.
+    """
+
+    case: str
+    title: str
+    parameters: int
+    threads: int
+    rounds: int
+    torch_ms: float
+    ours_ms: float
+    ratio: float
+    wall_ratio: float
+    goal: float
+    torch_mb: float
+    ours_mb: float
+    rss_ratio: float
+    rss_goal: float
+    first_loss: float
+    last_loss: float
+
+    def as_json(self) -> dict[str, Any]:
+        """For the results' file."""
+        return asdict(self)
+
+
+def duel(case: Case, folder: Path, *, threads: int, rounds: int, share: float = 1.0) -> Outcome:
+    """Both sides in turn, each round the other one first.
+
+    Args:
+        folder: as `made.make` left it.
+        rounds: timed.
+        share: of the case's steps in a round.
+
+    Raises:
+        RuntimeError: the sides' losses differ by more than rounding explains: they are not the same net.
+    """
+    count = max(1, round(case.steps * share))
+    with Side("torch", case, folder, threads) as torch, Side("ours", case, folder, threads) as ours:
+        sides = {"torch": torch, "ours": ours}
+        first = {name: side.steps(1)["loss"] for name, side in sides.items()}
+        _refuse_apart(case, first, FIRST_TOLERANCE)
+        answers: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
+        for number in range(rounds + 1):
+            for name in sorted(sides, reverse=bool(number % 2)):
+                answers[name].append(sides[name].steps(count))
+    last = {name: said[-1]["loss"] for name, said in answers.items()}
+    _refuse_apart(case, last, LOSS_TOLERANCE, floor=0.05)
+    timed = {name: said[1:] for name, said in answers.items()}
+    peaks = {name: said[-1]["peak_bytes"] for name, said in answers.items()}
+    return Outcome(
+        case=case.name,
+        title=case.title,
+        parameters=int((folder / "parameters").read_text(encoding="utf-8")),
+        threads=threads,
+        rounds=rounds,
+        torch_ms=_median(timed["torch"], "cpu_s") * 1e3 / count,
+        ours_ms=_median(timed["ours"], "cpu_s") * 1e3 / count,
+        ratio=_ratio(timed, "cpu_s"),
+        wall_ratio=_ratio(timed, "wall_s"),
+        goal=case.goal if threads == 1 else case.threads_goal,
+        torch_mb=peaks["torch"] / 1e6,
+        ours_mb=peaks["ours"] / 1e6,
+        rss_ratio=peaks["ours"] / peaks["torch"],
+        rss_goal=case.rss_goal,
+        first_loss=first["ours"],
+        last_loss=last["ours"],
+    )
+
+
+def _refuse_apart(case: Case, losses: dict[str, float], tolerance: float, *, floor: float = 0.0) -> None:
+    ours, theirs = losses["ours"], losses["torch"]
+    if not abs(ours - theirs) <= tolerance * max(abs(theirs), floor):
+        raise RuntimeError(f"{case.name}: losses {ours} (ours) and {theirs} (torch) are not of the same net")
+
+
+def _median(answers: list[dict[str, Any]], what: str) -> float:
+    return statistics.median(answer[what] for answer in answers)
+
+
+def _ratio(timed: dict[str, list[dict[str, Any]]], what: str) -> float:
+    pairs = zip(timed["ours"], timed["torch"], strict=True)
+    return statistics.median(mine[what] / theirs[what] for mine, theirs in pairs)

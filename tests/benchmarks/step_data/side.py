@@ -1,0 +1,87 @@
+"""One side of the comparison in a process of its own: trains as often as it is told, on a batch that never changes.
+
+``python -m tests.benchmarks.step_data.side ours|torch NAME FOLDER THREADS``; a number of steps a line on standard
+input, a JSON object a line on standard output: CPU seconds, seconds, the last loss, peak resident bytes.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+LEARNING_RATE = 0.001
+GRAPH = "adam"
+
+Steps = Callable[[int], float]
+"""Trains so many steps and gives the loss before the last."""
+
+
+def ours(folder: Path, threads: int) -> Steps:
+    """The bundle's training graph, as a gateway runs it."""
+    from edge_agent.model.bundle import load_bundle
+    from edge_agent.model.training_step import TrainingStep
+
+    bundle = load_bundle(folder / "bundle")
+    trainer = TrainingStep(bundle, GRAPH, bundle.initial_weights(), threads=threads)
+    with np.load(folder / "batch.npz") as batch:
+        features, labels = {bundle.manifest.inputs[0].name: batch["x"]}, batch["label"]
+
+    def steps(count: int) -> float:
+        loss = 0.0
+        for _ in range(count):
+            loss = trainer.step(features, labels, learning_rate=LEARNING_RATE)
+        return loss
+
+    return steps
+
+
+def eager(folder: Path, name: str, threads: int) -> Steps:
+    """Torch, eager, as its tutorials write it."""
+    import torch
+
+    from tests.benchmarks.step_data.cases import case
+    from tests.benchmarks.step_data.nets import draw
+
+    torch.set_num_threads(threads)
+    net = draw(case(name), 0)
+    net.load_state_dict(torch.load(folder / "torch.pt"))
+    optimiser = torch.optim.Adam(net.parameters(), LEARNING_RATE)
+    with np.load(folder / "batch.npz") as batch:
+        features, labels = torch.tensor(batch["x"]), torch.tensor(batch["label"])
+
+    def steps(count: int) -> float:
+        value = 0.0
+        for _ in range(count):
+            optimiser.zero_grad()
+            loss = torch.nn.functional.cross_entropy(net(features), labels)
+            loss.backward()
+            optimiser.step()
+            value = loss.item()
+        return value
+
+    return steps
+
+
+def peak_bytes() -> int:
+    """The most memory this process has had resident."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/self/status has no VmHWM")
+
+
+def main(which: str, name: str, folder: Path, threads: int) -> None:
+    """Answer every line."""
+    steps = ours(folder, threads) if which == "ours" else eager(folder, name, threads)
+    for line in sys.stdin:
+        began_s, cpu_s = time.perf_counter(), time.process_time()
+        loss = steps(int(line))
+        spent = {"cpu_s": time.process_time() - cpu_s, "wall_s": time.perf_counter() - began_s}
+        print(json.dumps({**spent, "loss": loss, "peak_bytes": peak_bytes()}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
