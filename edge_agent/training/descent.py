@@ -75,7 +75,7 @@ def descend(
     watch: Watch,
     scalars: Mapping[str, float] | None = None,
 ) -> Place:
-    """Train ``step`` over the data, in an order that the seed gives.
+    """Train ``step`` over the data, in an order that the seed gives, or that of time where the schedule needs it.
 
     Args:
         features: (n, ...) by name, as the training graph takes them.
@@ -93,7 +93,7 @@ def descend(
     rng = np.random.default_rng(seed)
     steps_an_epoch = sum(1 for _ in minibatches(len(labels), batch_size, np.random.default_rng(0)))
     place = Place()
-    for rows in (rows for _ in range(epochs) for rows in minibatches(len(labels), batch_size, rng)):
+    for rows in _passes(len(labels), schedule, epochs, batch_size, rng):
         batch = {name: array[rows] for name, array in features.items()}
         loss = step.step(batch, labels[rows], learning_rate=schedule.rate(batch), scalars=scalars)
         place = Place(place.steps + 1, (place.steps + 1) / steps_an_epoch, loss)
@@ -106,13 +106,21 @@ def descend(
     return place
 
 
-def minibatches(count: int, batch_size: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-    """Row numbers of one epoch's batches, in random order.
+def _passes(
+    count: int, schedule: Schedule, epochs: int, batch_size: int, rng: np.random.Generator
+) -> Iterator[NDArray[np.int64]]:
+    for _ in range(epochs):
+        schedule.begin_epoch()
+        yield from minibatches(count, batch_size, None if schedule.in_time_order else rng)
+
+
+def minibatches(count: int, batch_size: int, rng: np.random.Generator | None) -> Iterator[NDArray[np.int64]]:
+    """Row numbers of one epoch's batches, in random order; as they are where there is no ``rng``.
 
     The last batch may be smaller; one of a single row is left out unless it is the only one:
     a step on one sample is mostly noise, and batch statistics are undefined.
     """
-    order = rng.permutation(count)
+    order = np.arange(count) if rng is None else rng.permutation(count)
     for start in range(0, count, batch_size):
         rows = order[start : start + batch_size]
         if len(rows) > 1 or start == 0 or batch_size == 1:

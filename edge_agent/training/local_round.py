@@ -13,6 +13,7 @@ from edge_agent.model.bundle import Bundle
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.training.descent import Diverged, Place, Unwatched, Watch, descend, minibatches
 from edge_agent.training.evaluation import Scores, scores
+from edge_agent.training.fed_ade import FedAdeRate, fed_ade_params
 from edge_agent.training.head_training import scored_model
 from edge_agent.training.held_out import Comparison
 from edge_agent.training.job import TrainingJob, WorkFailed
@@ -159,7 +160,10 @@ def split_half_cosine(
     data, updates, graph = Data(features, labels), [], bundle.training_graph(job.training_graph)
     for rows in halves(labels, job.seed):
         try:
-            half = _train(bundle, base, data.rows(rows), job, Unwatched())
+            ordered = (
+                rows if job.schedule == "constant" else np.sort(rows)
+            )  # the halves lie in the order of their labels
+            half = _train(bundle, base, data.rows(ordered), job, Unwatched())
         except Diverged:
             return None
         updates.append(parted(bundle, graph, base, half.weights)[0])
@@ -174,7 +178,7 @@ def update_norm(delta: Weights) -> float:
 def _train(bundle: Bundle, base: Weights, data: Data, job: TrainingJob, watch: Watch) -> _Trained:
     """Step and schedule are made anew for every descent: neither carries anything over."""
     step = TrainingStep(bundle, job.training_graph, base, threads=job.limits.threads)
-    schedule = _schedule(job)
+    schedule = _schedule(bundle, base, job)
     place = descend(
         step,
         data.features,
@@ -189,8 +193,13 @@ def _train(bundle: Bundle, base: Weights, data: Data, job: TrainingJob, watch: W
     return _Trained(step.weights(), place, schedule.metrics())
 
 
-def _schedule(job: TrainingJob) -> Schedule:
-    return ConstantRate(job.learning_rate)
+def _schedule(bundle: Bundle, base: Weights, job: TrainingJob) -> Schedule:
+    if job.schedule == "constant":
+        return ConstantRate(job.learning_rate)
+    model = scored_model(bundle, job.training_graph, base, threads=job.limits.threads)
+    return FedAdeRate(
+        model, bundle.manifest, fed_ade_params(bundle), minimum=job.learning_rate_min, maximum=job.learning_rate
+    )
 
 
 def _scores(bundle: Bundle, weights: Weights, data: Data, job: TrainingJob) -> Scores:

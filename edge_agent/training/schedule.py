@@ -7,7 +7,16 @@ from numpy.typing import NDArray
 
 
 class Schedule(Protocol):
-    """Says before each step how far to go."""
+    """Says before each step how far to go.
+
+    Attributes:
+        in_time_order: whether batches must come in the order of the samples; else a seed orders them.
+    """
+
+    in_time_order: bool
+
+    def begin_epoch(self) -> None:
+        """Told before the first batch of each pass over the data."""
 
     def rate(self, features: Mapping[str, NDArray[Any]]) -> float:
         """The learning rate for the step on this batch: positive and finite."""
@@ -19,8 +28,13 @@ class Schedule(Protocol):
 class ConstantRate:
     """The same rate for every step."""
 
+    in_time_order = False
+
     def __init__(self, learning_rate: float) -> None:
         self._learning_rate = learning_rate
+
+    def begin_epoch(self) -> None:
+        """Nothing to do."""
 
     def rate(self, features: Mapping[str, NDArray[Any]]) -> float:
         """The rate, whatever the batch."""
