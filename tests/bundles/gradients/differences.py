@@ -14,13 +14,15 @@ from onnx.reference.op_run import OpRun
 from edge_agent.drift.losses import LossName, sample_losses
 from edge_agent.model.session import Session
 from server_bridge.bundles.checks import for_training
+from server_bridge.bundles.gradients.expansion import expanded
 from server_bridge.bundles.gradients.forward import Forward
-from server_bridge.bundles.gradients.losses import Objective
+from server_bridge.bundles.gradients.objective import Objective
 from server_bridge.bundles.gradients.training_graph import Plan, training_graph
 from tests.bundles.nets import initialisers
 
 Array = NDArray[Any]
 STEP = 1e-6
+RATE = 0.1
 ELEMENTS_MAX = 60
 """Elements of a tensor that are checked; more are sampled."""
 
@@ -30,11 +32,12 @@ def gradients_of(
 ) -> tuple[float, dict[str, Array]]:
     """The loss and its gradients as the training graph has them: momentum's first velocity is the gradient."""
     plan = Plan("momentum", trainable, Objective(loss), "momentum")
-    made = training_graph(Forward.read(for_training(model)), "y", plan)
+    made = training_graph(Forward.read(expanded(for_training(model), trainable)), "y", plan)
     session = Session("test", made.model.SerializeToString(), {}, threads=threads)
     given = initialisers(model)
-    feeds: dict[str, Array] = {"x": x, "label": labels, "learning_rate": np.array(0.1, dtype=np.float32)}
-    feeds["momentum"] = np.array(0.9, dtype=np.float32)
+    feeds: dict[str, Array] = {"x": x, "label": labels}
+    for name in made.spec.scalars:
+        feeds[name] = np.array(made.spec.defaults.get(name, RATE), dtype=np.float32)
     for name in trainable:
         feeds |= {name: given[name], f"momentum.{name}": np.zeros_like(given[name])}
     outputs = session.run(feeds)
