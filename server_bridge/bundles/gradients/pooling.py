@@ -49,11 +49,13 @@ def average_pool(site: Site) -> Mapping[int, str]:
 
 
 def global_average_pool(site: Site) -> Mapping[int, str]:
-    """The mean over all positions."""
+    """The mean over all positions; a product with a row of shares is faster than Expand."""
     graph = site.graph
-    positions = prod(site.fixed(site.shape(0)[2:], "the input's spatial part"))
-    share = graph.emit("Mul", site.upstream, graph.scalar(1 / positions))
-    return {0: graph.emit("Expand", share, graph.emit("Shape", site.node.input[0]))}
+    sizes = site.fixed(site.shape(0)[2:], "the input's spatial part")
+    channels = site.fixed(site.shape(0)[1:2], "the number of channels")[0]
+    shares = graph.constant(np.full((1, prod(sizes)), 1 / prod(sizes), dtype=np.float32))
+    spread = graph.emit("MatMul", graph.reshape(site.upstream, (0, channels, 1)), shares)
+    return {0: graph.reshape(spread, (0, channels, *sizes))}
 
 
 def _counts(site: Site, windows: Windows) -> NDArray[np.float32]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Self
 
+from server_bridge.bundles.gradients.graph import GraphBuilder
 from server_bridge.bundles.gradients.site import Site
 
 
@@ -74,6 +75,21 @@ class Windows:
         """The first window's taps, last dimension fastest, as weights are laid out."""
         taps = [range(0, n * gap, gap) for n, gap in zip(self.kernel, self.dilations, strict=True)]
         return list(product(*taps))
+
+    def seen(self, graph: GraphBuilder, image: str, tap: tuple[int, ...]) -> str:
+        """What one tap sees in every window of a padded image, (n, channels, *count)."""
+        if self.count == self.padded:
+            return image
+        bounds = zip(tap, self.count, self.strides, strict=True)
+        ends = [start + (count - 1) * step + 1 for start, count, step in bounds]
+        axes = list(range(2, 2 + len(tap)))
+        return graph.emit("Slice", image, *(graph.integers(values) for values in (tap, ends, axes, self.strides)))
+
+    def pad(self, graph: GraphBuilder, image: str) -> str:
+        """An image with its padding, zeros."""
+        if not self.padding:
+            return image
+        return graph.emit("Pad", image, graph.integers((0, 0, *self.begin, 0, 0, *self.end)))
 
     def transposed(self) -> dict[str, Sequence[int]]:
         """Attributes of the ConvTranspose that carries gradients back to the input's exact size."""
