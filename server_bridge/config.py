@@ -97,6 +97,9 @@ class RoundSection(Section):
 
     `first_learning_rate` holds in round 1, where cohorts are told apart by the direction of the changes: small steps
     keep it. Left out: as `learning_rate`. `evaluate_timeout_s` is for each candidate that a gateway evaluates.
+    With `schedule = "fed-ade"` a gateway's rate moves between `learning_rate_min` and `learning_rate`, by how far its
+    data moves (`docs/training.md`). `label_shift` is for a `training_graph` without labels: the shares of the classes
+    in a gateway's data are estimated; else they are taken to be those of the bundle.
     """
 
     rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 8
@@ -106,6 +109,9 @@ class RoundSection(Section):
     training_graph: str = "adam"
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.003
     first_learning_rate: Annotated[float, Field(gt=0, le=10)] | None = None
+    schedule: Literal["constant", "fed-ade"] = "constant"
+    learning_rate_min: Annotated[float, Field(ge=0, le=10)] = 0.0
+    label_shift: bool = False
     epochs: Annotated[int, Field(ge=1, le=1000)] = 3
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 32
     min_samples: Samples = 64
@@ -119,6 +125,17 @@ class RoundSection(Section):
             raise ValueError(
                 f"min_samples = {self.min_samples} must be at most max_samples = {self.max_samples}:"
                 " no gateway could train"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _least_rate_before_most(self) -> Self:
+        most = min(rate for rate in (self.learning_rate, self.first_learning_rate) if rate is not None)
+        if self.learning_rate_min > most:
+            raise ValueError(f"learning_rate_min = {self.learning_rate_min:g} must be at most the rate {most:g}")
+        if self.learning_rate_min > 0 and self.schedule == "constant":
+            raise ValueError(
+                'learning_rate_min is of no use with schedule = "constant": take "fed-ade", or leave it out'
             )
         return self
 

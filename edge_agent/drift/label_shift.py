@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 
+LABEL_SHIFT_KEY = "clma-label-shift"  # in an order's config: whether the shares of the classes are estimated
 STRENGTH = 10.0
 ITERATIONS, ENOUGH = 100, 1e-6
 _LEAST_SHARE = 1e-6

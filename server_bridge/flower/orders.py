@@ -6,6 +6,7 @@ from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType
 
+from edge_agent.drift.label_shift import LABEL_SHIFT_KEY
 from edge_agent.errors import ConfigError, DataError
 from edge_agent.wire.blobs import BlobReference
 from edge_agent.wire.codec import Scalar, encode
@@ -102,7 +103,9 @@ class OrderBook:
             max_samples=settings.max_samples,
             seed=local_seed(settings.seed, server_round, gateway.id),
             coding=settings.coding,
-            config=config,
+            schedule=settings.schedule,
+            learning_rate_min=settings.learning_rate_min,
+            config={**config, LABEL_SHIFT_KEY: True} if settings.label_shift else config,
         )
 
     def _publish(self, record: ArrayRecord) -> tuple[Weights, BlobReference]:

@@ -1,6 +1,7 @@
 """What a Grid must know to turn Flower's messages into commands."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from edge_agent.errors import ConfigError
 from edge_agent.wire.manifest import TrainableSpec
@@ -8,6 +9,8 @@ from edge_agent.wire.roles import PERSONAL
 from edge_agent.wire.tensors import Weights
 from edge_agent.wire.updates import Coding
 from server_bridge.aggregation.screening import NormLimits
+
+Schedule = Literal["constant", "fed-ade"]
 
 ADAPTATION_NAME_MAX = 32  # a command id also holds round, gateway, kind and content: 128 signs at most
 
@@ -36,6 +39,9 @@ class GridSettings:
         personal: the values that personal tensors have in every weights blob, the bundle's own; no strategy moves them.
         norms: how long an update may be.
         since_sample: evaluate on samples from this one on, if given.
+        schedule: of the local learning rate; under ``fed-ade`` it moves between ``learning_rate_min`` and
+            ``learning_rate``.
+        label_shift: whether a training graph without labels is told the estimated shares of the classes.
     """
 
     adaptation: str
@@ -57,6 +63,9 @@ class GridSettings:
     personal: Weights = field(default_factory=dict)
     norms: NormLimits = field(default_factory=NormLimits)
     since_sample: str | None = None
+    schedule: Schedule = "constant"
+    learning_rate_min: float = 0.0
+    label_shift: bool = False
 
     @property
     def update_specs(self) -> tuple[TrainableSpec, ...]:

@@ -18,7 +18,7 @@ from server_bridge.fleet.transport import FleetTransport
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.engine import RoundOutcome, run_round
 from server_bridge.flower.grid import MqttGrid
-from server_bridge.flower.settings import GridSettings
+from server_bridge.flower.settings import GridSettings, Schedule
 from server_bridge.flower.state import decode_state, encode_state
 from server_bridge.flower.strategies import (
     StrategySettings,
@@ -54,6 +54,7 @@ class RoundSettings:
             flagged gateways answered, before the adaptation fails.
         retry_wait_s: rest before such a round is tried again.
         evaluate_timeout_s: for each candidate that a gateway evaluates before a round.
+        schedule, learning_rate_min, label_shift: as in the orders' settings.
     """
 
     rounds: int
@@ -70,6 +71,9 @@ class RoundSettings:
     retry_wait_s: float = 10.0
     first_learning_rate: float | None = None
     evaluate_timeout_s: float = 120.0
+    schedule: Schedule = "constant"
+    learning_rate_min: float = 0.0
+    label_shift: bool = False
 
     def learning_rate_of(self, number: int) -> float:
         """The gateways' learning rate in a round, counted from 1."""
@@ -340,6 +344,9 @@ class AdaptationRunner:
             seed=settings.seed,
             timeout_s=settings.timeout_s,
             evaluate_timeout_s=settings.evaluate_timeout_s,
+            schedule=settings.schedule,
+            learning_rate_min=settings.learning_rate_min,
+            label_shift=settings.label_shift,
         )
 
     def _weights(self, adaptation: Adaptation, cohort: str) -> Weights:

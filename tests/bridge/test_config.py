@@ -46,6 +46,11 @@ def test_tls_files_are_found_beside_the_file(tmp_path: Path) -> None:
         ),
         (f'[bridge]\nfleet = "a"\n[round]\nmax_samples = {10**20}\n', ["[round] max_samples", "1000000000"]),
         (f'[bridge]\nfleet = "a"\n[round]\nrounds = {10**20}\n', ["[round] rounds", "10000"]),
+        (
+            '[bridge]\nfleet = "a"\n[round]\nschedule = "fed-ade"\nlearning_rate_min = 0.01\n',
+            ["[round]", "learning_rate_min = 0.01 must be at most the rate 0.003"],
+        ),
+        ('[bridge]\nfleet = "a"\n[round]\nlearning_rate_min = 0.001\n', ["[round]", "of no use with schedule"]),
         ('[bridge]\nfleet = "a"\n[strategy]\nname = "magic"\n', ["[strategy] name = 'magic'", "clma"]),
         ('[bridge]\nfleet = "a"\n[strategy]\ncut = true\n', ["[strategy]", "cut = true: true is not a value"]),
         ('[bridge]\nfleet = "a"\n[strategy]\ncandidates = true\n', ["[strategy]", "candidates = true"]),

@@ -77,6 +77,18 @@ def test_a_train_message_becomes_a_train_order_and_weights_come_back() -> None:
     assert all((result.base_weights[n] == base[n]).all() for n in base)
 
 
+def test_schedule_and_label_shift_are_ordered_as_set() -> None:
+    fleet = _fleet()
+    moving = replace(settings(), schedule="fed-ade", learning_rate_min=0.001, label_shift=True)
+    for chosen in (settings(), moving):
+        list(MqttGrid(fleet, chosen).send_and_receive([_message(1, initial_weights())]))
+    plain, fed_ade = (order.action for order in fleet.orders)
+    assert isinstance(plain, Train)
+    assert isinstance(fed_ade, Train)
+    assert (plain.schedule, plain.learning_rate_min, plain.config.get("clma-label-shift")) == ("constant", 0.0, None)
+    assert (fed_ade.schedule, fed_ade.learning_rate_min, fed_ade.config["clma-label-shift"]) == ("fed-ade", 0.001, True)
+
+
 def test_the_same_order_has_the_same_command_id_and_another_has_not() -> None:
     fleet, base = _fleet(), initial_weights()
     for weights in (base, base, initial_weights(1)):
