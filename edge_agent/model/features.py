@@ -10,6 +10,36 @@ from edge_agent.errors import DataError
 from edge_agent.wire.manifest import TensorSpec
 
 
+class InputCheck:
+    """:func:`check_features` for the same inputs again and again: what is as expected costs a few comparisons.
+
+    Args:
+        inputs: the manifest's inputs.
+    """
+
+    def __init__(self, inputs: Sequence[TensorSpec]) -> None:
+        self._inputs = inputs
+        self._expected = [(spec.name, np.dtype(spec.dtype), _fixed(spec)) for spec in inputs]
+
+    def __call__(self, features: Mapping[str, NDArray[Any]]) -> int:
+        """The batch size.
+
+        Raises:
+            DataError: as :func:`check_features`.
+        """
+        size: int | None = None
+        for name, dtype, fixed in self._expected:
+            array = features.get(name)
+            if array is None or not array.shape or array.shape[1:] != fixed or array.dtype != dtype:
+                return check_features(features, self._inputs)
+            if size is not None and size != array.shape[0]:
+                return check_features(features, self._inputs)
+            size = array.shape[0]
+        if size is None or len(features) != len(self._expected):
+            return check_features(features, self._inputs)
+        return size
+
+
 def check_features(features: Mapping[str, NDArray[Any]], inputs: Sequence[TensorSpec]) -> int:
     """The batch size, once every input is there with its dtype and shape.
 
@@ -43,3 +73,11 @@ def _check_feature(array: NDArray[Any], spec: TensorSpec) -> None:
     )
     if not fits or array.ndim == 0:
         raise DataError(f"input {spec.name!r} has shape {list(array.shape)}, {spec.shape} is needed")
+
+
+def _fixed(spec: TensorSpec) -> tuple[int, ...] | None:
+    """The shape of a sample; None where a dimension besides the batch is free, or the batch is not."""
+    if not spec.shape or isinstance(spec.shape[0], int):
+        return None
+    sizes = tuple(size for size in spec.shape[1:] if isinstance(size, int))
+    return sizes if len(sizes) == len(spec.shape) - 1 else None

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle
-from edge_agent.model.features import check_features
+from edge_agent.model.features import InputCheck
 from edge_agent.model.session import Session
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.manifest import Manifest
@@ -37,7 +37,7 @@ class InferenceModel:
         refuse_unfit_weights(weights, bundle.manifest)
         self.bundle = bundle
         self.primary = primary_output(bundle.manifest)
-        self._inputs = bundle.manifest.inputs
+        self._check = InputCheck(bundle.manifest.inputs)
         try:
             chosen = task_named(bundle.manifest, task)
         except WireError as error:
@@ -58,7 +58,7 @@ class InferenceModel:
         Raises:
             DataError: an input is missing, unknown, misshapen or wrongly typed (named).
         """
-        check_features(features, self._inputs)
+        self._check(features)
         return self._session.run(features, outputs)
 
 

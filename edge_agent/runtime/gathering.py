@@ -2,8 +2,8 @@
 
 import queue
 from collections.abc import Sequence
-from itertools import chain, groupby
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -20,22 +20,42 @@ Part = tuple[SampleBatch, Served]
 _Entry = TypeVar("_Entry")
 
 
-def gather(waiting: "queue.Queue[Recordable]", first: Recordable, *, most_samples: int) -> list[Recordable]:
+class Waiting(Protocol):
+    """What the recorder needs of a queue."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Recordable:
+        """The next one; `queue.Empty` if none comes in time."""
+
+    def get_nowait(self) -> Recordable:
+        """The next one; `queue.Empty` if there is none."""
+
+    def qsize(self) -> int:
+        """How many wait."""
+
+    def empty(self) -> bool:
+        """Whether none waits."""
+
+
+def gather(waiting: Waiting, first: Recordable, *, most_samples: int) -> list[Recordable]:
     """``first`` and what waits behind it by now, in order; nothing is waited for.
 
     Args:
-        most_samples: no more is taken once so many are there.
+        most_samples: no more is taken once so many are there, or features of ``GATHERED_BYTES``.
     """
     gathered = [first]
-    samples, size_bytes = _samples(first), _feature_bytes(first)
+    samples = len(first.labels) if first.batch is None else len(first.batch.ids)
+    size_bytes = 0 if first.batch is None else _feature_bytes(first.batch)
     while samples < most_samples and size_bytes < GATHERED_BYTES:
         try:
             item = waiting.get_nowait()
         except queue.Empty:
             break
         gathered.append(item)
-        samples += _samples(item)
-        size_bytes += _feature_bytes(item)
+        if item.batch is None:
+            samples += len(item.labels)
+        else:
+            samples += len(item.batch.ids)
+            size_bytes += _feature_bytes(item.batch)
     return gathered
 
 
@@ -44,21 +64,46 @@ def put_together(items: Sequence[Recordable]) -> tuple[list[Part], list[Label]]:
 
     A batch whose columns are not of one length is left alone, so that it is refused for what it is.
     """
-    served = [(item.batch, item.served) for item in items if item.batch is not None and item.served is not None]
-    parts = [_joined(list(members)) for _, members in groupby(served, key=_kind)]
-    return parts, [label for item in items for label in item.labels]
+    alike: list[list[Part]] = []
+    labels: list[Label] = []
+    for item in items:
+        labels += item.labels
+        if item.batch is None or item.served is None:
+            continue
+        part = (item.batch, item.served)
+        if alike and _fits(alike[-1][-1], part):
+            alike[-1].append(part)
+        else:
+            alike.append([part])
+    return [_joined(parts) for parts in alike], labels
 
 
-def _kind(part: Part) -> tuple[Any, ...]:
-    """What is equal for batches that can stand side by side."""
+def _fits(last: Part, part: Part) -> bool:
+    """Whether two batches can stand side by side."""
+    (before, made_before), (batch, made) = last, part
+    if made.weights != made_before.weights or made.version != made_before.version:
+        return False
+    if made.bundle != made_before.bundle or made.cohort != made_before.cohort:
+        return False
+    if made.outputs.shape[1:] != made_before.outputs.shape[1:] or len(batch.features) != len(before.features):
+        return False
+    for name, array in batch.features.items():
+        other = before.features.get(name)
+        if other is None or other.shape[1:] != array.shape[1:] or other.dtype != array.dtype:
+            return False
+    return _is_whole(part) and _is_whole(last)
+
+
+def _is_whole(part: Part) -> bool:
+    """Whether every column has an entry a sample."""
     batch, served = part
     n = len(batch.ids)
-    lengths = {len(batch.times), len(served.outputs), *(len(array) for array in batch.features.values())}
-    lengths |= {len(column) for column in (batch.groups, batch.holdouts, batch.tasks) if column}
-    whole = lengths == {n}
-    shapes = tuple((name, array.dtype.str, array.shape[1:]) for name, array in batch.features.items())
-    made_by = (served.bundle, served.weights, served.version, served.cohort, served.outputs.shape[1:])
-    return (whole or id(batch), shapes, made_by)
+    if len(batch.times) != n or len(served.outputs) != n:
+        return False
+    columns = (batch.groups, batch.holdouts, batch.tasks)
+    return all(len(array) == n for array in batch.features.values()) and not any(
+        column and len(column) != n for column in columns
+    )
 
 
 def _joined(parts: list[Part]) -> Part:
@@ -71,9 +116,9 @@ def _joined(parts: list[Part]) -> Part:
         ids=_chained([batch.ids for batch in batches]),
         times=_chained([batch.times for batch in batches]),
         features={name: np.concatenate([batch.features[name] for batch in batches]) for name in batches[0].features},
-        groups=_chained([batch.groups or [None] * len(batch.ids) for batch in batches]),
-        holdouts=_chained([batch.holdouts or [False] * len(batch.ids) for batch in batches]),
-        tasks=_chained([batch.tasks or [None] * len(batch.ids) for batch in batches]),
+        groups=_filled([batch.groups for batch in batches], batches, None),
+        holdouts=_filled([batch.holdouts for batch in batches], batches, False),
+        tasks=_filled([batch.tasks for batch in batches], batches, None),
     )
     return whole, Served(outputs, last.bundle, last.weights, last.version, last.cohort)
 
@@ -82,9 +127,15 @@ def _chained(columns: list[list[_Entry]]) -> list[_Entry]:
     return list(chain.from_iterable(columns))
 
 
-def _samples(item: Recordable) -> int:
-    return max(len(item.labels), 0 if item.batch is None else len(item.batch.ids))
+def _filled(columns: list[list[_Entry]], batches: list[SampleBatch], absent: _Entry) -> list[_Entry]:
+    """An optional column of all batches; empty where none of them has it."""
+    if not any(columns):
+        return []
+    return _chained([column or [absent] * len(batch.ids) for column, batch in zip(columns, batches, strict=True)])
 
 
-def _feature_bytes(item: Recordable) -> int:
-    return 0 if item.batch is None else sum(array.nbytes for array in item.batch.features.values())
+def _feature_bytes(batch: SampleBatch) -> int:
+    size_bytes = 0
+    for array in batch.features.values():
+        size_bytes += array.nbytes
+    return size_bytes

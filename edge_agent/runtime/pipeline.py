@@ -43,7 +43,7 @@ class Pipeline(ThreadPart):
         self._source = source
         self._server = server
         self._sink = sink
-        self.recordables: queue.Queue[Recordable] = queue.Queue(QUEUE_BATCHES)
+        self.recordables: queue.SimpleQueue[Recordable] = queue.SimpleQueue()
         self.pulse = Pulse()
         self.finished = False
         self.served_samples = 0
@@ -104,8 +104,8 @@ class Pipeline(ThreadPart):
     def _hand_on(self, batch: SampleBatch | None, served: Served | None, labels: list[Label]) -> None:
         if batch is None and not labels:
             return
-        try:
-            self.recordables.put_nowait(Recordable(batch, served, labels))
-        except queue.Full:
-            self.unrecorded_samples += len(batch.ids) if batch is not None else 0
-            self.unrecorded_labels += len(labels)
+        if self.recordables.qsize() < QUEUE_BATCHES:  # nobody else puts
+            self.recordables.put(Recordable(batch, served, labels))
+            return
+        self.unrecorded_samples += len(batch.ids) if batch is not None else 0
+        self.unrecorded_labels += len(labels)

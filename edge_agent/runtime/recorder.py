@@ -10,7 +10,7 @@ from edge_agent.errors import DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.service import Pulse
-from edge_agent.runtime.gathering import GATHERED_SAMPLES, gather, put_together
+from edge_agent.runtime.gathering import GATHERED_SAMPLES, Waiting, gather, put_together
 from edge_agent.runtime.part import ThreadPart
 from edge_agent.runtime.pipeline import Recordable
 from edge_agent.runtime.watch import DriftWatch
@@ -22,6 +22,7 @@ from edge_agent.serving.server import ModelServer
 
 GET_TIMEOUT_S = 0.25
 STORAGE_PAUSE_S = 1.0
+LINGER_S = 0.005
 _log = structlog.get_logger(__name__)
 
 
@@ -43,7 +44,7 @@ class Recorder(ThreadPart):
 
     def __init__(
         self,
-        recordables: "queue.Queue[Recordable]",
+        recordables: Waiting,
         server: ModelServer,
         samples_db: Database,
         store: SampleStore,
@@ -85,11 +86,17 @@ class Recorder(ThreadPart):
         self._guarded([])
 
     def _next(self) -> list[Recordable]:
-        """What waits; empty if nothing has come in time."""
+        """What waits; empty if nothing has come in time.
+
+        After the first one it lingers, so that a fast source is recorded in few transactions, without being
+        woken for each sample.
+        """
         try:
             first = self._recordables.get(timeout=GET_TIMEOUT_S)
         except queue.Empty:
             return []
+        if self._recordables.qsize() < self._gathered_samples:
+            self._stopping.wait(LINGER_S)
         return gather(self._recordables, first, most_samples=self._gathered_samples)
 
     def _guarded(self, items: list[Recordable]) -> None:

@@ -11,6 +11,7 @@ from edge_agent.errors import RejectedUpdate
 from edge_agent.wire.manifest import TensorSpec
 
 PROBE_ROWS = 4
+LOOK_EVERY = 64
 
 Features = dict[str, NDArray[Any]]
 
@@ -22,6 +23,41 @@ class Probe:
     features: Features
     rows: int
     live: bool
+
+
+class RecentRows:
+    """Rows of a batch served lately whose features and predictions are finite.
+
+    Noting a batch costs the hot path next to nothing: it is looked at when rows are wanted, and every
+    ``LOOK_EVERY`` batches, so that a stream that turns bad leaves good rows of not long before.
+    ``note`` belongs to one thread; ``finite`` may be read from any.
+    """
+
+    def __init__(self) -> None:
+        self._latest: tuple[Mapping[str, NDArray[Any]], NDArray[np.float32]] | None = None
+        self._finite: Features | None = None
+        self._noted = 0
+
+    def note(self, features: Mapping[str, NDArray[Any]], outputs: NDArray[np.float32]) -> None:
+        """What was served now; the arrays are not changed afterwards."""
+        self._latest = features, outputs
+        self._noted += 1
+        if self._noted % LOOK_EVERY == 0 or self._finite is None:
+            self._look()
+
+    @property
+    def finite(self) -> Features | None:
+        """The newest such rows that are known; None: there are none."""
+        self._look()
+        return self._finite
+
+    def _look(self) -> None:
+        latest = self._latest
+        if latest is None:
+            return
+        rows = first_rows(latest[0])
+        if all_finite(rows) and np.isfinite(latest[1][:PROBE_ROWS]).all():
+            self._finite = rows
 
 
 def first_rows(features: Mapping[str, NDArray[Any]]) -> Features:

@@ -12,7 +12,7 @@ from edge_agent.model.bundle import Bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.samples.record import SampleBatch
 from edge_agent.samples.tasks import task_of
-from edge_agent.serving.probe import PROBE_ROWS, Features, all_finite, check_predictions, first_rows, probe_features
+from edge_agent.serving.probe import RecentRows, check_predictions, probe_features
 from edge_agent.wire.tasks import task_names
 from edge_agent.wire.tensors import Weights, check_weights
 
@@ -88,7 +88,7 @@ class ModelServer:
     """
 
     def __init__(self, bundle: Bundle, weights: Weights, weights_digest: str, version: int, cohort: str) -> None:
-        self._recent: Features | None = None
+        self._recent = RecentRows()
         self._active = self.prepare(bundle, weights, weights_digest, version, cohort)
 
     @property
@@ -102,10 +102,9 @@ class ModelServer:
         Raises:
             DataError: the features do not fit the model's inputs (named), or the bundle has no such task.
         """
-        served = _run(self._active.model(task_of(batch)), self._active, batch.features)
-        rows = first_rows(batch.features)
-        if all_finite(rows) and np.isfinite(served.outputs[:PROBE_ROWS]).all():
-            self._recent = rows
+        active = self._active
+        served = _run(active.model(task_of(batch)), active, batch.features)
+        self._recent.note(batch.features, served.outputs)
         return served
 
     def prepare(self, bundle: Bundle, weights: Weights, weights_digest: str, version: int, cohort: str) -> Prepared:
@@ -124,7 +123,7 @@ class ModelServer:
             "": InferenceModel(bundle, weights)
         }
         prepared = Prepared(models, bundle.digest, weights_digest, version, cohort)
-        probe = probe_features(bundle.manifest.inputs, self._recent)
+        probe = probe_features(bundle.manifest.inputs, self._recent.finite)
         if probe is not None:
             for model in models.values():
                 check_predictions(_run(model, prepared, probe.features).outputs, probe)

@@ -145,32 +145,30 @@ class ReplaySource:
         return min(self._batch_size, self._recording.rows - self._row)
 
     def _take(self, size: int) -> SampleBatch:
-        recording = self._recording
-        rows = range(self._row, self._row + size)
+        recording, start, stop = self._recording, self._row, self._row + size
         batch = SampleBatch(
-            ids=[self._id(row) for row in rows],
-            times=[self._time_s(row) for row in rows],
-            features={name: array[rows.start : rows.stop] for name, array in recording.features.items()},
-            groups=[None if recording.groups is None else recording.groups[row] for row in rows],
-            holdouts=[recording.holdouts is not None and bool(recording.holdouts[row]) for row in rows],
-            tasks=[] if recording.tasks is None else [recording.tasks[row] for row in rows],
+            ids=self._ids(start, stop),
+            times=self._times_s(start, stop),
+            features={name: array[start:stop] for name, array in recording.features.items()},
+            groups=[] if recording.groups is None else list(recording.groups[start:stop]),
+            holdouts=[] if recording.holdouts is None else recording.holdouts[start:stop].tolist(),
+            tasks=[] if recording.tasks is None else list(recording.tasks[start:stop]),
         )
-        for place, row in enumerate(rows):
-            self._schedule_label(row, batch.ids[place], self._played + place)
-        self._row += size
+        self._schedule_labels(batch.ids, start, stop)
+        self._row = stop
         self._played += size
         return batch
 
-    def _schedule_label(self, row: int, sample_id: str, number: int) -> None:
+    def _schedule_labels(self, ids: list[str], start: int, stop: int) -> None:
         recording = self._recording
         if recording.labels is None:
             return
-        value = recording.labels[row].item()
-        delay_s = self._delay_s if recording.delays is None else float(recording.delays[row])
-        never = math.isnan(delay_s) or (isinstance(value, float) and math.isnan(value))
-        if never or len(self._labels) >= LABELS_DUE_CAP:
-            return
-        heapq.heappush(self._labels, (number / self._rate_hz + delay_s, number, Label(sample_id, value)))
+        values = recording.labels[start:stop].tolist()
+        delays = [self._delay_s] * len(ids) if recording.delays is None else recording.delays[start:stop].tolist()
+        for number, (sample_id, value, delay_s) in enumerate(zip(ids, values, delays, strict=True), self._played):
+            never = delay_s != delay_s or value != value  # NaN is what is not itself
+            if not never and len(self._labels) < LABELS_DUE_CAP:
+                heapq.heappush(self._labels, (number / self._rate_hz + delay_s, number, Label(sample_id, value)))
 
     def _due_labels(self, now_s: float) -> list[Label]:
         due = []
@@ -178,12 +176,15 @@ class ReplaySource:
             due.append(heapq.heappop(self._labels)[2])
         return due
 
-    def _id(self, row: int) -> str:
-        name = str(row) if self._recording.ids is None else self._recording.ids[row]
-        return f"{name}-{self._pass}"
+    def _ids(self, start: int, stop: int) -> list[str]:
+        names = range(start, stop) if self._recording.ids is None else self._recording.ids[start:stop]
+        return [f"{name}-{self._pass}" for name in names]
 
-    def _time_s(self, row: int) -> float:
-        return self._recorded_s(row) + self._pass * self._span_s
+    def _times_s(self, start: int, stop: int) -> list[float]:
+        moved_s, times = self._pass * self._span_s, self._recording.times
+        if times is None:
+            return [row / self._rate_hz + moved_s for row in range(start, stop)]
+        return [float(time_s) + moved_s for time_s in times[start:stop].tolist()]
 
     def _recorded_s(self, row: int) -> float:
         return row / self._rate_hz if self._recording.times is None else float(self._recording.times[row])
