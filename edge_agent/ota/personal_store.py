@@ -15,7 +15,15 @@ from pathlib import Path
 import structlog
 
 from edge_agent.errors import DataError, StorageError, WireError
-from edge_agent.link.durable import DISK, FileOperations, make_directory, read_file, remove_file, write_file
+from edge_agent.link.durable import (
+    DISK,
+    PRIVATE_MODE,
+    FileOperations,
+    make_directory,
+    read_file,
+    remove_file,
+    write_file,
+)
 from edge_agent.model.bundle import Bundle
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.codec import Count, Digest, Message, Name, Table, WireModel, decode, encode
@@ -206,7 +214,7 @@ class PersonalStore:
         digest = sha256_hex(data)
         make_directory(self._folder(bundle), files=self._files)
         if self._read(self._file(bundle, digest)) != data:
-            write_file(self._file(bundle, digest), data, files=self._files)
+            write_file(self._file(bundle, digest), data, mode=PRIVATE_MODE, files=self._files)
         return digest
 
     def _values(self, bundle: Bundle, digest: str | None) -> Weights:

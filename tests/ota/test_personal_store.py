@@ -89,9 +89,7 @@ def test_a_release_takes_the_values_of_its_own_adaptation_only(store: PersonalSt
     assert number_of(store.beside(bundle, digest(4))) == 1
 
 
-def test_a_revert_goes_back_to_the_values_of_then_also_to_the_bundles_own(
-    store: PersonalStore, bundle: Bundle
-) -> None:
+def test_a_revert_goes_back_to_the_values_of_then_also_to_the_bundles_own(store: PersonalStore, bundle: Bundle) -> None:
     for number in (1, 2):
         store.keep_round(bundle, f"a{number}", 1, digest(number), values(number))
         store.adopt(bundle, digest(number + 1), active=digest(number), adaptation=f"a{number}", kept=[digest(1)])
