@@ -78,7 +78,8 @@ def fit_bundle(
     data = read_data(train, manifest.inputs, manifest.classes)
     held_out = read_data(calibration, manifest.inputs, manifest.classes)
     refuse_few(len(held_out), settings.monitor_batch)
-    weights = _train(bundle, data, settings, on_epoch)
+    trainer = TrainingStep(bundle, GRAPH, bundle.initial_weights(), threads=settings.threads)
+    weights = train_epochs(trainer, data, settings, on_epoch)
     model = InferenceModel(bundle, weights)
     outputs = outputs_on(lambda features: model.run(features)[model.primary], held_out)
     monitors = calibrated_monitors(
@@ -98,8 +99,14 @@ def score_bundle(bundle: Bundle, data: Path) -> Score:
     return score(manifest, outputs, rows.labels)
 
 
-def _train(bundle: Bundle, data: LabelledData, settings: FitSettings, on_epoch: Callable[[Epoch], None]) -> Weights:
-    trainer = TrainingStep(bundle, GRAPH, bundle.initial_weights(), threads=settings.threads)
+def train_epochs(
+    trainer: TrainingStep, data: LabelledData, settings: FitSettings, on_epoch: Callable[[Epoch], None]
+) -> Weights:
+    """The weights after the settings' passes over the data.
+
+    Raises:
+        DataError: the loss stops being finite.
+    """
     rng = np.random.default_rng(settings.seed)
     for number in range(1, settings.epochs + 1):
         order = rng.permutation(len(data))

@@ -51,6 +51,7 @@ class Mix:
         backbone: whether the backbone's layer takes part.
         coefficients: the trainable logits' name, (1, branches): the backbone's first, then the proxies' in order.
         proxies: the others that take part.
+        nothing: whether a last logit stands for branches that were taken out: what they had of the sum of 1.
     """
 
     layer: int
@@ -58,6 +59,7 @@ class Mix:
     backbone: bool
     coefficients: str
     proxies: tuple[Proxy, ...]
+    nothing: bool = False
 
     @property
     def raw(self) -> str:
@@ -68,6 +70,11 @@ class Mix:
     def branches(self) -> tuple[str, ...]:
         """Names for people: of what is mixed, in the order of the coefficients."""
         return (*(["backbone"] if self.backbone else []), *(f"from layer {p.source}" for p in self.proxies))
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The values that are summed, each scaled by its coefficient, in the same order."""
+        return tuple(f"{self.coefficients}.{branch.replace(' ', '.')}" for branch in self.branches)
 
 
 @dataclass(frozen=True)
@@ -158,7 +165,7 @@ def initial_parameters(block: Block, features: int, rng: np.random.Generator, he
 
 
 def alphas(mix: Mix, weights: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-    """(branches,) the mixing coefficients, in [0, 1] and of sum 1."""
+    """(branches,) the mixing coefficients, in [0, 1] and of sum 1; with ``nothing`` one more, the last."""
     logits = weights[mix.coefficients].astype(np.float64).reshape(-1)
     exponents = np.exp(logits - logits.max())
     return np.asarray(exponents / exponents.sum())

@@ -55,6 +55,14 @@ def block_of(model: onnx.ModelProto) -> Block | None:
     return None
 
 
+def with_outputs(model: onnx.ModelProto, values: Sequence[str]) -> onnx.ModelProto:
+    """A graph that also gives some of its float32 values."""
+    wider = onnx.ModelProto()
+    wider.CopyFrom(model)
+    wider.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in values)
+    return wider
+
+
 def _backbone_nodes(model: onnx.ModelProto, block: Block) -> list[onnx.NodeProto]:
     """The nodes of the backbone below its head, under the names that they had."""
     former = block_of(model)
@@ -67,16 +75,18 @@ def _backbone_nodes(model: onnx.ModelProto, block: Block) -> list[onnx.NodeProto
 def _write_mix(graph: GraphBuilder, mix: Mix) -> None:
     """x_l = alpha_l G_l(x_{l-1}) + the sum of alpha P(x_l'): a coefficient scales the proxy's small matrix."""
     shares = graph.emit("Softmax", mix.coefficients, axis=-1)
-    scales = [_pick(graph, shares, place, len(mix.branches)) for place in range(len(mix.branches))]
-    terms = [graph.emit("Mul", mix.raw, scales[0])] if mix.backbone else []
-    terms += [
-        _write_proxy(graph, proxy, scale) for proxy, scale in zip(mix.proxies, scales[mix.backbone :], strict=True)
-    ]
-    total = terms[0]
-    for term in terms[1:-1]:
+    count = len(mix.branches) + mix.nothing
+    scales = [_pick(graph, shares, place, count) for place in range(len(mix.branches))]
+    if mix.backbone:
+        graph.emit_as(mix.terms[0], "Mul", mix.raw, scales[0])
+    own = slice(int(mix.backbone), None)
+    for proxy, term, scale in zip(mix.proxies, mix.terms[own], scales[own], strict=True):
+        _write_proxy(graph, proxy, term, scale)
+    total = mix.terms[0]
+    for term in mix.terms[1:-1]:
         total = graph.emit("Add", total, term)
-    if len(terms) > 1:
-        graph.emit_as(mix.value, "Add", total, terms[-1])
+    if len(mix.terms) > 1:
+        graph.emit_as(mix.value, "Add", total, mix.terms[-1])
     else:
         graph.emit_as(mix.value, "Identity", total)
 
@@ -90,16 +100,17 @@ def _pick(graph: GraphBuilder, shares: str, place: int, count: int) -> str:
     return graph.emit("MatMul", shares, graph.constant(chosen))
 
 
-def _write_proxy(graph: GraphBuilder, proxy: Proxy, scale: str) -> str:
+def _write_proxy(graph: GraphBuilder, proxy: Proxy, term: str, scale: str) -> None:
     weight = graph.emit("Mul", proxy.weight, scale)
     value = proxy.value
     if proxy.kernel:
         value = graph.emit("MaxPool", value, kernel_shape=proxy.kernel, strides=proxy.strides)
     if proxy.kind == "convolution":
-        return graph.emit("Conv", value, weight)
+        graph.emit_as(term, "Conv", value, weight)
+        return
     if proxy.kind == "collapse":
         value = graph.emit("Flatten", value, axis=1)
-    return graph.emit("MatMul", value, weight)
+    graph.emit_as(term, "MatMul", value, weight)
 
 
 def _write_head(graph: GraphBuilder, block: Block, output: str) -> None:
@@ -136,6 +147,7 @@ def refuse_taken_names(model: onnx.ModelProto, blocks: Sequence[Block]) -> None:
     for block in blocks:
         wanted = {*block.head, *(mix.raw for mix in block.mixes), *(mix.coefficients for mix in block.mixes)}
         wanted |= {proxy.weight for mix in block.mixes for proxy in mix.proxies}
+        wanted |= {term for mix in block.mixes for term in mix.terms}
         if clash := sorted(wanted & taken):
             raise DataError(f"the model has a value named {clash[0]!r}, which task {block.task!r} needs", "rename it")
 

@@ -1,0 +1,83 @@
+"""Training one task's block on the bridge."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from edge_agent.errors import DataError, WireError
+from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, load_bundle, refuse_taken, write_bundle
+from edge_agent.model.inference import InferenceModel
+from edge_agent.model.training_step import TrainingStep
+from edge_agent.wire.tasks import task_named
+from edge_agent.wire.tensors import Weights, encode_weights
+from server_bridge.bundles.calibrate import Outputs, Score
+from server_bridge.bundles.fit import GRAPH, Epoch, FitSettings, train_epochs
+from server_bridge.bundles.tailor.scoring import read_task_data, rows_of, scores_by_task, task_monitors
+
+
+def fit_task(
+    source: Path,
+    task: str,
+    train: Path,
+    calibration: Path,
+    settings: FitSettings,
+    out: Path,
+    *,
+    on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+) -> Bundle:
+    """Train a task's block from the bundle's weights by its Adam graph, calibrate, write a new bundle.
+
+    Args:
+        source: the directory of a bundle with tasks.
+        task: whose block; its rows of the data alone are trained on, and every other task stays as it is.
+        train: NPZ to fit, rows of any task.
+        calibration: NPZ held out of it, rows of any task.
+        settings: see `FitSettings`.
+        out: a directory that does not exist, or is empty.
+        on_epoch: told of each epoch.
+
+    Raises:
+        DataError: the bundle, the task or the data are unfit (named), or the loss stops being finite.
+        StorageError: the bundle cannot be written.
+    """
+    refuse_taken(out)
+    bundle = load_bundle(source)
+    _refuse_task(bundle, task)
+    manifest = bundle.manifest
+    data = read_task_data(train, manifest)
+    rows, held_out = data.rows(rows_of(data, task)), read_task_data(calibration, manifest)
+    if len(rows) == 0:
+        raise DataError(f"{train} has no rows of task {task!r}", "name it in the array 'task'")
+    step = TrainingStep(bundle, f"{task}-{GRAPH}", bundle.initial_weights(), threads=settings.threads)
+    weights = train_epochs(step, rows, settings, on_epoch)
+    monitors = task_monitors(
+        manifest,
+        lambda name: outputs_of_bundle(bundle, weights, name),
+        held_out,
+        batch_size=settings.monitor_batch,
+        seed=settings.seed,
+    )
+    files = {name: bundle.read(name) for name in manifest.files} | {WEIGHTS: encode_weights(weights)}
+    changed = {"monitors": monitors, "files": file_digests(files)}
+    return write_bundle(out, manifest.model_copy(update=changed), files)
+
+
+def score_tasks(bundle: Bundle, data: Path) -> dict[str, Score]:
+    """How a bundle's own weights do on each task's rows of a data file."""
+    rows = read_task_data(data, bundle.manifest)
+    weights = bundle.initial_weights()
+    return scores_by_task(bundle.manifest, lambda task: outputs_of_bundle(bundle, weights, task), rows)
+
+
+def outputs_of_bundle(bundle: Bundle, weights: Weights, task: str) -> Outputs:
+    """What predicts a task's rows under given weights."""
+    model = InferenceModel(bundle, weights, task=task)
+    return lambda features: model.run(features)[model.primary]
+
+
+def _refuse_task(bundle: Bundle, task: str) -> None:
+    try:
+        found = task_named(bundle.manifest, task)
+    except WireError as error:
+        raise DataError(error.problem) from None
+    if found is None:
+        raise DataError(f"bundle {bundle.manifest.name!r} has no tasks", "make one with `server-bridge bundle tailor`")
