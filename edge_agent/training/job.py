@@ -100,6 +100,7 @@ class TrainingJob(Job):
         seed: of the minibatch order.
         split_half: whether the update's reliability is measured too, for as much time again.
         scalars, schedule, learning_rate_min, task, send_worse: as ordered.
+        label_shift: whether a graph without labels is told the estimated shares of the classes, not the bundle's.
         min_classes: fewer different labels in the training set refuse the round.
         rehearsal_share, balanced: see :class:`edge_agent.samples.selection.Mixture`.
         lineage: where the round belongs; None: its coding's error is not kept.
@@ -120,6 +121,7 @@ class TrainingJob(Job):
     scalars: Annotated[Table[Name, Finite], Field(max_length=64)] = {}
     schedule: Literal["constant", "fed-ade"] = "constant"
     learning_rate_min: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    label_shift: bool = False
     task: Name | None = None
     send_worse: bool = False
     min_classes: Annotated[int, Field(ge=1)] = 1

@@ -106,17 +106,17 @@ def run_local_round(
     if refused is not None:
         return refused
     started_s = time.monotonic()
-    before = _scores(bundle, base, data, job)
+    before = scores_of(bundle, base, data, job)
     if not math.isfinite(before.mean().loss):
         return WorkFailed(reason="non-finite", detail="the loss of the base weights on the training samples")
-    proof_before = _scores(bundle, base, held_out, job) if held_out is not None else None
+    proof_before = scores_of(bundle, base, held_out, job) if held_out is not None else None
     try:
         trained = _train(bundle, base, data, job, watch or Unwatched())
     except Diverged as error:
         return WorkFailed(reason="non-finite", detail=error.problem)
     if trained.place.epochs < 1:
-        return _too_slow(trained.place, job)
-    after = _scores(bundle, trained.weights, data, job).mean()
+        return too_slow(trained.place, job)
+    after = scores_of(bundle, trained.weights, data, job).mean()
     delta, personal = parted(bundle, bundle.training_graph(job.training_graph), base, trained.weights)
     norm = update_norm(delta)
     if not math.isfinite(norm + update_norm(personal)) or not math.isfinite(after.loss):
@@ -132,7 +132,7 @@ def run_local_round(
         **trained.rates,
     }
     if proof_before is not None and held_out is not None:
-        comparison = Comparison(proof_before, _scores(bundle, trained.weights, held_out, job))
+        comparison = Comparison(proof_before, scores_of(bundle, trained.weights, held_out, job))
         metrics |= comparison.metrics()
         if comparison.made_worse and not job.send_worse:
             metrics["train-duration-s"] = time.monotonic() - started_s
@@ -178,7 +178,7 @@ def update_norm(delta: Weights) -> float:
 def _train(bundle: Bundle, base: Weights, data: Data, job: TrainingJob, watch: Watch) -> _Trained:
     """Step and schedule are made anew for every descent: neither carries anything over."""
     step = TrainingStep(bundle, job.training_graph, base, threads=job.limits.threads)
-    schedule = _schedule(bundle, base, job)
+    schedule = schedule_of(bundle, base, job)
     place = descend(
         step,
         data.features,
@@ -193,7 +193,12 @@ def _train(bundle: Bundle, base: Weights, data: Data, job: TrainingJob, watch: W
     return _Trained(step.weights(), place, schedule.metrics())
 
 
-def _schedule(bundle: Bundle, base: Weights, job: TrainingJob) -> Schedule:
+def schedule_of(bundle: Bundle, base: Weights, job: TrainingJob) -> Schedule:
+    """The learning rate of each step, as the job says.
+
+    Raises:
+        DataError: rates that are out of order, or a damaged calibration.
+    """
     if job.schedule == "constant":
         return ConstantRate(job.learning_rate)
     model = scored_model(bundle, job.training_graph, base, threads=job.limits.threads)
@@ -202,7 +207,8 @@ def _schedule(bundle: Bundle, base: Weights, job: TrainingJob) -> Schedule:
     )
 
 
-def _scores(bundle: Bundle, weights: Weights, data: Data, job: TrainingJob) -> Scores:
+def scores_of(bundle: Bundle, weights: Weights, data: Data, job: TrainingJob) -> Scores:
+    """Each sample's loss under the weights, by the model that the job's graph trains."""
     model = scored_model(bundle, job.training_graph, weights, threads=job.limits.threads)
     return scores(model, bundle.manifest, data.features, data.labels)
 
@@ -222,6 +228,7 @@ def _classes_seen(bundle: Bundle, data: Data) -> dict[str, int]:
     return {"classes-seen": len(np.unique(data.labels))}
 
 
-def _too_slow(place: Place, job: TrainingJob) -> WorkFailed:
+def too_slow(place: Place, job: TrainingJob) -> WorkFailed:
+    """Not one pass over the data was done in the time given."""
     detail = f"{place.epochs:.2f} of the first epoch's steps in the time given, {job.duration_s:g} s in all"
     return WorkFailed(reason="too-slow", detail=detail)

@@ -13,8 +13,8 @@ from pathlib import Path
 from edge_agent.errors import DataError, EdgeError, StorageError, WireError
 from edge_agent.link.durable import read_file, write_file
 from edge_agent.model.bundle import Bundle, load_bundle
-from edge_agent.samples.reading import read_evaluation_set, read_training_set
-from edge_agent.samples.record import SampleSet
+from edge_agent.samples.reading import read_evaluation_set, read_feature_set, read_training_set
+from edge_agent.samples.record import FeatureSet, SampleSet
 from edge_agent.samples.selection import Mixture
 from edge_agent.training.confinement import confine, die_with_parent, is_at_its_cap
 from edge_agent.training.embedding_cache import EmbeddingCache
@@ -33,6 +33,7 @@ from edge_agent.training.job import (
     WorkFailed,
     read_job,
 )
+from edge_agent.training.label_free_round import is_label_free, run_label_free_round
 from edge_agent.training.local_round import Data, LocalRound, run_local_round
 from edge_agent.training.personal import with_personal
 from edge_agent.training.progress import Timekeeper, tell_over
@@ -101,7 +102,7 @@ def _load(job: Job) -> tuple[Bundle, Weights]:
 
 def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, started_s: float) -> WorkDone | WorkFailed:
     job = of_its_task(job, bundle)
-    samples, proof = _samples(job, bundle)
+    proof = _proof(job, bundle)
     metrics: dict[str, int | float] = {}
     watch = Timekeeper(
         job.epochs,
@@ -111,18 +112,23 @@ def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, starte
         tell=lambda progress: tell_over(sys.stdout.fileno(), progress),
     )
     try:
-        if is_of_head(bundle, job.training_graph):
-            samples, proof, metrics["embeddings-computed"] = _embedded(job, bundle, base, samples, proof)
-        outcome = run_local_round(
-            bundle,
-            base,
-            samples.features,
-            samples.labels,
-            job,
-            held_out=Data(proof.features, proof.labels),
-            rehearsed=samples.rehearsed,
-            watch=watch,
-        )
+        if is_label_free(bundle, job.training_graph):
+            seen, judged = _unlabelled(job, bundle), Data(proof.features, proof.labels)
+            outcome = run_label_free_round(bundle, base, seen.features, job, held_out=judged, watch=watch)
+        else:
+            samples = _samples(job, bundle)
+            if is_of_head(bundle, job.training_graph):
+                samples, proof, metrics["embeddings-computed"] = _embedded(job, bundle, base, samples, proof)
+            outcome = run_local_round(
+                bundle,
+                base,
+                samples.features,
+                samples.labels,
+                job,
+                held_out=Data(proof.features, proof.labels),
+                rehearsed=samples.rehearsed,
+                watch=watch,
+            )
     except DataError as error:
         return failure(error, "bad-samples")
     if isinstance(outcome, WorkFailed):
@@ -130,21 +136,31 @@ def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, starte
     return _write_update(job, replace(outcome, metrics=outcome.metrics | metrics), folder)
 
 
-def _samples(job: TrainingJob, bundle: Bundle) -> tuple[SampleSet, SampleSet]:
-    """What to train on, and what to judge the update on."""
-    inputs = bundle.manifest.inputs
-    samples = read_training_set(
+def _samples(job: TrainingJob, bundle: Bundle) -> SampleSet:
+    """What to train on."""
+    return read_training_set(
         job.samples_db,
-        inputs,
+        bundle.manifest.inputs,
         from_sample=job.from_sample,
         limit=job.max_samples,
         task=job.task,
         mixture=Mixture(job.rehearsal_share, job.balanced, job.seed),
     )
-    proof = read_evaluation_set(
-        job.samples_db, inputs, since_sample=job.from_sample, limit=min(job.max_samples, PROOF_SAMPLES), task=job.task
+
+
+def _unlabelled(job: TrainingJob, bundle: Bundle) -> FeatureSet:
+    """What to train on without labels, with or without one."""
+    return read_feature_set(
+        job.samples_db, bundle.manifest.inputs, from_sample=job.from_sample, limit=job.max_samples, task=job.task
     )
-    return samples, proof
+
+
+def _proof(job: TrainingJob, bundle: Bundle) -> SampleSet:
+    """What to judge the update on."""
+    limit = min(job.max_samples, PROOF_SAMPLES)
+    return read_evaluation_set(
+        job.samples_db, bundle.manifest.inputs, since_sample=job.from_sample, limit=limit, task=job.task
+    )
 
 
 def _embedded(
