@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edge_agent.model.bundle import Bundle
 from edge_agent.samples.record import SampleBatch
@@ -46,7 +47,7 @@ def values(bundle: Bundle, number: float) -> Weights:
 def released(bundle: Bundle, seed: int) -> Weights:
     """New shared weights, the bundle's own personal ones."""
     own = personal_name(bundle)
-    return {**tiny_weights(seed), "b": np.float32([seed, 0, 1]), own: bundle.initial_weights()[own]}
+    return {**tiny_weights(seed), "b": np.array([seed, 0, 1], np.float32), own: bundle.initial_weights()[own]}
 
 
 def release(maps: FleetMaps, bundle: Bundle, seed: int, version: int, adaptation: str | None) -> bytes:
@@ -60,8 +61,9 @@ def batch() -> SampleBatch:
     return SampleBatch(ids=list("abcd"), times=[0.0] * 4, features=dict(features))
 
 
-def logits(weights: Weights) -> np.ndarray:
-    return batch().features["x"] @ weights["w"] + weights["b"]
+def logits(weights: Weights) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = batch().features["x"] @ weights["w"] + weights["b"]
+    return found
 
 
 def serves(gateway: GatewayParts, weights: Weights) -> bool:
@@ -110,7 +112,7 @@ def test_values_that_the_model_does_not_do_with_cost_no_release(
     gateway: GatewayParts, maps: FleetMaps, bundle: Bundle
 ) -> None:
     gateway.server.process(batch())  # from here on predictions must be finite
-    huge = values(bundle, 3.4e38) if personal_name(bundle) == "w" else values(bundle, np.finfo(np.float32).max)
+    huge = values(bundle, 3.4e38) if personal_name(bundle) == "w" else values(bundle, float(np.finfo(np.float32).max))
     gateway.store.personal.keep_round(bundle, "a1", 1, gateway.served.weights, huge)
     gateway.receive(release(maps, bundle, 7, 2, "a1"))
     assert gateway.updater.state == "committed"

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from edge_agent.errors import DataError, StorageError
 from edge_agent.link.durable import FileOperations
@@ -195,7 +196,7 @@ class Machine(RuleBasedStateMachine):
     """Releases, rounds, reverts and restarts in any order, against a model in memory."""
 
     folder: Path
-    bundle: Bundle
+    personal: Bundle
 
     def __init__(self) -> None:
         super().__init__()
@@ -207,10 +208,10 @@ class Machine(RuleBasedStateMachine):
     @rule(value=st.floats(-10, 10, width=32))
     def a_round(self, value: float) -> None:
         self.round += 1
-        start = self.store.at_round_start(self.bundle, f"a{self.adaptation}", self.round, self.active)
+        start = self.store.at_round_start(self.personal, f"a{self.adaptation}", self.round, self.active)
         mine = self.pending is not None and self.pending[0] == self.adaptation
         assert number_of(start) == (self.pending[1] if mine and self.pending else self.served[self.active])
-        self.store.keep_round(self.bundle, f"a{self.adaptation}", self.round, self.active, values(value))
+        self.store.keep_round(self.personal, f"a{self.adaptation}", self.round, self.active, values(value))
         self.pending = (self.adaptation, value)
 
     @rule(released=st.booleans())
@@ -236,7 +237,7 @@ class Machine(RuleBasedStateMachine):
 
     def _activate(self, weights: str, adaptation: str | None) -> None:
         self.store.adopt(
-            self.bundle, weights, active=self.active, adaptation=adaptation, kept=[self.active, self.before]
+            self.personal, weights, active=self.active, adaptation=adaptation, kept=[self.active, self.before]
         )
         if weights != self.active:
             self.before, self.active = self.active, weights
@@ -244,14 +245,11 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def what_serves_is_what_was_put_beside_it(self) -> None:
         for weights in (self.active, self.before):
-            assert number_of(self.store.beside(self.bundle, weights)) == self.served[weights]
+            assert number_of(self.store.beside(self.personal, weights)) == self.served[weights]
 
 
 def test_releases_rounds_reverts_and_restarts_in_any_order(bundle: Bundle, tmp_path: Path) -> None:
-    from hypothesis import HealthCheck, settings
-    from hypothesis.stateful import run_state_machine_as_test
-
-    Machine.folder, Machine.bundle = tmp_path, bundle
+    Machine.folder, Machine.personal = tmp_path, bundle
     run_state_machine_as_test(
         Machine,
         settings=settings(

@@ -54,7 +54,7 @@ def test_a_round_trains_both_sends_what_is_shared_and_keeps_what_is_personal(
     personal: Bundle, bundle: Bundle, tmp_path: Path
 ) -> None:
     features, labels = tiny_samples(60)
-    base = {**personal.initial_weights(), "b": np.float32([0.5, -0.5, 0.25])}
+    base: Weights = {**personal.initial_weights(), "b": np.array([0.5, -0.5, 0.25], np.float32)}
     job = training_job(personal, tmp_path / "none.db")
     made = run_local_round(personal, base, features, labels, job)
     whole = run_local_round(bundle, base, features, labels, training_job(bundle, tmp_path / "none.db"))
