@@ -31,7 +31,7 @@ _MASK_BELOW = -1e30
 def weight_names(model: onnx.ModelProto) -> list[str]:
     """The float32 initialisers that patterns choose from, in the graph's order.
 
-    Left out are single numbers in arithmetic (a square root of two, an epsilon), masks, running statistics, bounds,
+    Left out are scalars and single numbers in arithmetic (a square root of two, an epsilon), masks, running statistics, bounds,
     exponents, and scales of quantisation. A tensor's own name still chooses any of them.
     """
     uses: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
@@ -55,14 +55,13 @@ def is_mask(tensor: onnx.TensorProto) -> bool:
 
 
 def _learned(tensor: onnx.TensorProto, node: onnx.NodeProto, position: int, made_by: Mapping[str, str]) -> bool:
-    if position in _SETTINGS.get(node.op_type, ()):
+    if not tensor.dims or position in _SETTINGS.get(node.op_type, ()):
         return False
     if node.op_type != "Add" and node.op_type not in _ARITHMETIC:
         return True
-    single = int(np.prod(tensor.dims)) == 1
-    if not single:
+    if int(np.prod(tensor.dims)) > 1:
         return True
-    return node.op_type == "Add" and len(tensor.dims) > 0 and any(_others(node, position, made_by))
+    return node.op_type == "Add" and any(_others(node, position, made_by))
 
 
 def _others(node: onnx.NodeProto, position: int, made_by: Mapping[str, str]) -> Iterator[bool]:

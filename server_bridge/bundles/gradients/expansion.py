@@ -3,8 +3,9 @@
 from collections.abc import Collection
 
 import onnx
-from onnx import defs, inliner
+from onnx import defs, helper, inliner, shape_inference
 
+from edge_agent.errors import DataError
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.reverse import depending
 from server_bridge.bundles.gradients.rules import FLAT, REFUSED, RULES
@@ -21,13 +22,33 @@ def expanded(model: onnx.ModelProto, trainable: Collection[str]) -> onnx.ModelPr
     Args:
         model: a checked model.
         trainable: names of initialisers; what lies below all of them stays as it is.
+
+    Raises:
+        DataError: onnx cannot write an operator out.
     """
     for _ in range(_ROUNDS_MAX):
         names = _definable(model, trainable)
         if not names:
             break
-        model = inliner.inline_selected_functions(model, [("", name) for name in names], inline_schema_functions=True)
+        model = _written_out(model, names)
     return model
+
+
+def _written_out(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
+    typed = shape_inference.infer_shapes(model)
+    described = {value.name for value in typed.graph.value_info}
+    for tensor in model.graph.initializer:
+        if tensor.name not in described:
+            typed.graph.value_info.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    try:
+        inlined = inliner.inline_selected_functions(typed, [("", name) for name in names], inline_schema_functions=True)
+    except RuntimeError as error:
+        raise DataError(
+            f"operators {', '.join(names)} cannot be written out by others: {str(error).splitlines()[0]}",
+            "train only tensors above them, or export the model at another opset",
+        ) from error
+    del inlined.graph.value_info[:]
+    return inlined
 
 
 def _definable(model: onnx.ModelProto, trainable: Collection[str]) -> list[str]:
