@@ -17,6 +17,7 @@ Synchronous = Literal["FULL", "NORMAL"]
 
 LOCK_TIMEOUT_S = 30.0
 BUSY_TIMEOUT_S = 10.0
+VALUES_A_STATEMENT = 600
 WAL_LIMIT_BYTES = 8 * 1024 * 1024
 CACHE_KIB = 512
 """SQLite's own choice is 2,000 a database: 1.6 MB more on a gateway, and no faster on its batches (measured)."""
@@ -145,6 +146,28 @@ class Database:
             self._require_transaction()
             with self._translated():
                 return self._connection.executemany(sql, rows).rowcount
+
+    def execute_values(self, head: str, rows: Sequence[Sequence[Value]], tail: str = "") -> int:
+        """``head VALUES (?, ...), (?, ...) ... tail`` for all rows, in a transaction; returns how many rows changed.
+
+        As :meth:`execute_many`, but Python's other threads are let in once in `VALUES_A_STATEMENT` values, not at
+        each row: with a thread that is busy, handing over takes longer than the row.
+
+        Raises:
+            StorageError: as for :meth:`execute`.
+        """
+        if not rows:
+            return 0
+        changed, columns = 0, len(rows[0])
+        most = max(1, VALUES_A_STATEMENT // columns)
+        with self._held():
+            self._require_transaction()
+            for start in range(0, len(rows), most):
+                portion = rows[start : start + most]
+                marks = ", ".join([f"({', '.join('?' * columns)})"] * len(portion))
+                sql = f"{head} VALUES {marks} {tail}"
+                changed += self._run(sql, [value for row in portion for value in row]).rowcount
+        return changed
 
     def query(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:
         """All rows of a SELECT, inside a transaction or not.

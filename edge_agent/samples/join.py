@@ -13,10 +13,7 @@ from edge_agent.samples.tables import take_numbers
 ARRIVAL = "arrival"
 EARLY_LABELS = 10_000
 _IDS_A_QUERY = 500
-_COLUMNS = (
-    "arrival, id, time_s, part, output, label, bundle, weights, version, cohort, task"
-    " FROM sample JOIN model USING (model)"
-)
+_COLUMNS = "id, time_s, part, output, bundle, weights, version, cohort, task FROM sample JOIN model USING (model)"
 _PARTS = {part.value: part for part in Part}
 _log = structlog.get_logger(__name__)
 
@@ -48,16 +45,19 @@ class LabelJoin:
         early: list[Label] = []
         repeated = 0
         for label in valid:
-            seq, joined = known.get(label.id, (0, False))
-            if seq == 0:
+            stored = known.get(label.id)
+            if stored is None:
                 early.append(label)
-            elif joined or label.id in fresh:
+            elif stored[1] is not None or label.id in fresh:
                 repeated += 1
             else:
-                fresh[label.id] = (seq, label.value)
+                fresh[label.id] = (stored[0], label.value)
         repeated += self._wait(early, now_s)
         count(self._db, "repeated_labels", repeated)
-        return self._join(list(fresh.values()))
+        numbered = self._join(list(fresh.values()))
+        by_seq = {row[0]: row[2:] for row in known.values()}
+        with self._db.understood():
+            return [_labelled((arrival, value, *by_seq[seq])) for arrival, seq, value in numbered]
 
     def meet(self, seqs: dict[str, int]) -> list[LabelledRow]:
         """Join the labels that were there before these new samples (id to insertion number)."""
@@ -66,7 +66,8 @@ class LabelJoin:
             marks = _marks(ids)
             waiting += self._db.query(f"SELECT place, id, value FROM early_label WHERE id IN ({marks})", ids)
         self._db.execute_many("DELETE FROM early_label WHERE place = ?", [(place,) for place, _, _ in waiting])
-        return self._join([(seqs[sample_id], value) for _, sample_id, value in sorted(waiting)])
+        numbered = self._join([(seqs[sample_id], value) for _, sample_id, value in sorted(waiting)])
+        return self.since(numbered[0][0] - 1, len(numbered)) if numbered else []
 
     def expire(self, before_s: float) -> None:
         """Drop early labels that have waited since before then."""
@@ -75,7 +76,9 @@ class LabelJoin:
 
     def since(self, arrival: int, limit: int) -> list[LabelledRow]:
         """The labelled samples after an arrival number, in order."""
-        rows = self._db.query(f"SELECT {_COLUMNS} WHERE arrival > ? ORDER BY arrival LIMIT ?", (arrival, limit))
+        rows = self._db.query(
+            f"SELECT arrival, label, {_COLUMNS} WHERE arrival > ? ORDER BY arrival LIMIT ?", (arrival, limit)
+        )
         with self._db.understood():
             return [_labelled(row) for row in rows]
 
@@ -101,13 +104,12 @@ class LabelJoin:
             return number
         return int(number) if number.is_integer() and 0 <= number < self._most_classes else None
 
-    def _known(self, ids: list[str]) -> dict[str, tuple[int, bool]]:
-        known: dict[str, tuple[int, bool]] = {}
+    def _known(self, ids: list[str]) -> dict[str, Row]:
+        """Insertion number, arrival number if the label is there, and `_COLUMNS`, by id."""
+        known: dict[str, Row] = {}
         for portion in _portions(ids):
-            rows = self._db.query(
-                f"SELECT id, seq, arrival IS NOT NULL FROM sample WHERE id IN ({_marks(portion)})", portion
-            )
-            known.update({row[0]: (row[1], bool(row[2])) for row in rows})
+            rows = self._db.query(f"SELECT seq, arrival, {_COLUMNS} WHERE id IN ({_marks(portion)})", portion)
+            known.update({row[2]: row for row in rows})
         return known
 
     def _wait(self, labels: list[Label], now_s: float) -> int:
@@ -122,16 +124,19 @@ class LabelJoin:
             count(self._db, "unmatched_labels", dropped)
         return len(labels) - max(kept, 0)
 
-    def _join(self, joins: list[tuple[int, float | int]]) -> list[LabelledRow]:
+    def _join(self, joins: list[tuple[int, float | int]]) -> list[tuple[int, int, float | int]]:
+        """Give insertion numbers their labels; (arrival number, insertion number, label) of those that took one."""
         joins = self._of_their_tasks(joins)
         if not joins:
             return []
         first = take_numbers(self._db, ARRIVAL, len(joins))
-        self._db.execute_many(
-            "UPDATE sample SET label = ?, arrival = ? WHERE seq = ?",
-            [(value, first + place, seq) for place, (seq, value) in enumerate(joins)],
+        numbered = [(first + place, seq, value) for place, (seq, value) in enumerate(joins)]
+        self._db.execute_values(
+            "WITH came (arrival, seq, label) AS (",
+            numbered,
+            ") UPDATE sample SET label = came.label, arrival = came.arrival FROM came WHERE sample.seq = came.seq",
         )
-        return self.since(first - 1, len(joins))
+        return numbered
 
     def _of_their_tasks(self, joins: list[tuple[int, float | int]]) -> list[tuple[int, float | int]]:
         """Without those that are no class of their sample's task; they are counted as refused."""
@@ -171,7 +176,7 @@ def _marks(ids: list[str]) -> str:
 
 
 def _labelled(row: Row) -> LabelledRow:
-    arrival, sample_id, time_s, part, output, label, bundle, weights, version, cohort, task = row
+    arrival, label, sample_id, time_s, part, output, bundle, weights, version, cohort, task = row
     return LabelledRow(
         arrival=arrival,
         id=sample_id,

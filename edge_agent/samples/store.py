@@ -190,9 +190,8 @@ class SampleStore:
         outputs = np.ascontiguousarray(predicted.outputs, dtype="<f4").reshape(len(batch.ids), -1)
         parts, tasks = self._parts(batch), batch.tasks or [None] * len(batch.ids)
         layout, model = self._layout_number(), self._model_number(predicted)
-        self._db.execute_many(
-            "INSERT INTO sample (seq, id, time_s, part, layout, model, added_s, output, task)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        self._db.execute_values(
+            "INSERT INTO sample (seq, id, time_s, part, layout, model, added_s, output, task)",
             [
                 (
                     seqs[batch.ids[row]],
@@ -209,7 +208,7 @@ class SampleStore:
             ],
         )
         packed = self._layout.pack(batch.features, rows)
-        self._db.execute_many("INSERT INTO features VALUES (?, ?)", list(zip(seqs.values(), packed, strict=True)))
+        self._db.execute_values("INSERT INTO features", list(zip(seqs.values(), packed, strict=True)))
         return seqs
 
     def _parts(self, batch: SampleBatch) -> list[Part]:

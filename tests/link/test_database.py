@@ -267,3 +267,22 @@ def test_a_file_removed_in_use_is_noticed(tmp_path: Path, change: str) -> None:
         else:
             shutil.rmtree(path.parent)
         assert db.is_removed
+
+
+@pytest.mark.parametrize("count", [0, 1, 299, 300, 301, 1000])
+def test_many_rows_in_few_statements(tmp_path: Path, count: int) -> None:
+    with closing(open_database(tmp_path / "d.db")) as database:
+        database.define("t", ("CREATE TABLE t (a INTEGER PRIMARY KEY, b TEXT)",))
+        rows = [(number, f"n{number}") for number in range(count)]
+        with database.transaction():
+            assert database.execute_values("INSERT INTO t", rows) == count
+            assert database.execute_values("INSERT OR IGNORE INTO t (a, b)", rows) == 0
+        assert database.query("SELECT a, b FROM t ORDER BY a") == rows
+
+
+def test_one_bad_row_of_many_undoes_them_all(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "d.db")) as database:
+        database.define("t", ("CREATE TABLE t (a INTEGER PRIMARY KEY)",))
+        with pytest.raises(StorageError), database.transaction():
+            database.execute_values("INSERT INTO t", [(number,) for number in (*range(700), 3)])
+        assert database.query("SELECT count(*) FROM t") == [(0,)]
