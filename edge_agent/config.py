@@ -120,6 +120,8 @@ class TrainingSection(Section):
 
     A round whose training set has fewer than `min_classes` different labels is refused. `rehearsal_share` of a
     training set comes from the reservoir, and `balanced` takes every class alike, where the round does not say.
+    `error_feedback` adds what the coding of an update lost to the next of the same adaptation and cohort.
+    `scheduling`: `idle` trains when nothing else wants the processor, `batch` and `normal` by the share of `nice`.
     """
 
     enabled: bool = True
@@ -131,6 +133,8 @@ class TrainingSection(Section):
     min_classes: Annotated[int, Field(ge=1)] = 1
     rehearsal_share: Annotated[float, Field(ge=0, le=0.9)] = 0.0
     balanced: bool = False
+    error_feedback: bool = True
+    scheduling: Literal["idle", "batch", "normal"] = "batch"
 
 
 class SamplesSection(Section):

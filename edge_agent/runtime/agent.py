@@ -15,6 +15,7 @@ from edge_agent.link.interrupt import stop_on_signals
 from edge_agent.link.outbox import Outbox
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.link.settings import TimeJudge
+from edge_agent.ota.activation import slot_of
 from edge_agent.ota.floors import Floors
 from edge_agent.ota.slot import Slot
 from edge_agent.ota.trust import TrustedReleases
@@ -28,11 +29,14 @@ from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.orders import Orders
 from edge_agent.runtime.part import Part
 from edge_agent.runtime.parts import operator_limits
+from edge_agent.runtime.personal_rounds import PersonalRounds
 from edge_agent.runtime.report import Reporter
 from edge_agent.runtime.sample_records import SampleRecords
 from edge_agent.runtime.soundness import SoundnessCheck
 from edge_agent.runtime.state_reading import StateReading
 from edge_agent.runtime.storage import AgentStorage
+from edge_agent.training.embedding_cache import EMBEDDINGS_FILE
+from edge_agent.training.residual import Residuals
 from edge_agent.training.supervisor import TrainingSupervisor
 from edge_agent.wire.messages import BridgePresence, Configure
 
@@ -177,6 +181,9 @@ class Agent:
             serving=lambda: self._model.serving(self._records.watch.training_from),
             samples_db=self._storage.samples.path,
             held=self._model.store.find_weights,
+            residuals=Residuals(self._settings.gateway.data_dir / "residuals"),
+            personal=PersonalRounds(self._model.store, lambda: slot_of(self._model.server.active)),
+            embeddings_file=self._settings.gateway.data_dir / EMBEDDINGS_FILE,
         )
 
     def _make_orders(self) -> Orders:

@@ -16,9 +16,12 @@ from edge_agent.link.durable import read_file
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.upload import Uploader
 from edge_agent.runtime.orders import OrderFailed
+from edge_agent.runtime.personal_rounds import PersonalRounds
+from edge_agent.runtime.training_orders import OperatorLimits, training_job
+from edge_agent.runtime.training_reports import TrainingReports
 from edge_agent.training.evaluation import CANDIDATE_KEY
-from edge_agent.training.job import EvaluationJob, Job, TrainingJob, WorkerLimits
-from edge_agent.training.split_half import SPLIT_HALF_KEY
+from edge_agent.training.job import EvaluationJob, Job, TrainingJob
+from edge_agent.training.residual import Residuals
 from edge_agent.training.supervisor import TrainingOutcome, TrainingSupervisor
 from edge_agent.wire.blobs import BlobReference, make_chunk_list, sha256_hex
 from edge_agent.wire.messages import (
@@ -27,7 +30,6 @@ from edge_agent.wire.messages import (
     Evaluate,
     EvaluateResult,
     Train,
-    TrainingEvent,
     TrainResult,
     UpdateManifest,
 )
@@ -38,21 +40,7 @@ FETCH_TRY_S = 60.0
 HOUR_S = 3600.0
 _log = structlog.get_logger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class OperatorLimits:
-    """What holds whatever the bridge orders.
-
-    Attributes:
-        enabled: whether rounds may be trained at all.
-        max_rounds_per_hour: further rounds are refused.
-    """
-
-    enabled: bool
-    min_samples: int
-    max_rounds_per_hour: int
-    max_duration_s: float
-    worker: WorkerLimits
+__all__ = ["LocalWork", "OperatorLimits", "Serving"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +61,9 @@ class LocalWork:
         serving: what serves now.
         samples_db: the sample store's file, which the worker reads by itself.
         held: weights that the gateway has anyway, such as those that serve; they need no download.
+        residuals: what the codings of updates lost, for the next round; None: it is not kept.
+        personal: this gateway's values of personal tensors; None: rounds begin with the bundle's own and keep none.
+        embeddings_file: where rounds of a head keep their samples' embeddings; None: nowhere.
     """
 
     def __init__(
@@ -87,6 +78,9 @@ class LocalWork:
         serving: Callable[[], Serving],
         samples_db: Path,
         held: Callable[[str], bytes | None] = lambda _: None,
+        residuals: Residuals | None = None,
+        personal: PersonalRounds | None = None,
+        embeddings_file: Path | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._downloader = downloader
@@ -97,6 +91,10 @@ class LocalWork:
         self._serving = serving
         self._samples_db = samples_db
         self._held = held
+        self._residuals = residuals
+        self._personal = personal
+        self._embeddings_file = embeddings_file
+        self._reports = TrainingReports(outbox)
         self._evaluated: deque[str] = deque(maxlen=EVALUATED_KEPT)
         self._enabled = limits.enabled
         self._recent: deque[float] = deque()
@@ -119,27 +117,14 @@ class LocalWork:
         self._evaluated.clear()
         weights_file = self._fetch(action.base, ended, deadline_s)
         self._admit_round()
-        job = TrainingJob(
-            **dict(self._job(command, serving, weights_file, action.base, action.max_samples, deadline_s)),
-            training_graph=action.training_graph,
-            from_sample=serving.training_from,
-            learning_rate=action.learning_rate,
-            epochs=action.epochs,
-            batch_size=action.batch_size,
-            min_samples=max(action.min_samples, self._limits.min_samples),
-            seed=action.seed,
-            coding=action.coding,
-            split_half=bool(action.config.get(SPLIT_HALF_KEY, False)),
-            scalars=action.scalars,
-            schedule=action.schedule,
-            learning_rate_min=action.learning_rate_min,
-            task=action.task,
-            send_worse=action.send_worse,
-        )
+        common = self._job(command, serving, weights_file, action.base, action.max_samples, deadline_s)
+        job = self._with_residual(training_job(common, action, self._limits, from_sample=serving.training_from))
+        personal_file = None if self._personal is None else self._personal.file_for_training(action)
+        job = job.model_copy(update={"personal_file": personal_file, "embeddings_file": self._embeddings_file})
         outcome = self._run(job, ended)
         if self._serving().bundle != action.bundle:
             raise OrderFailed("bundle-changed", "another bundle was activated meanwhile")
-        return self._hand_on(command, action, outcome)
+        return self._hand_on(command, action, job, outcome)
 
     def evaluate(
         self, command: Command, action: Evaluate, ended: Callable[[], bool], deadline_s: float
@@ -159,6 +144,8 @@ class LocalWork:
             **dict(self._job(command, serving, weights_file, action.weights, action.max_samples, deadline_s)),
             since_sample=action.since_sample or drifted_from,
         )
+        if self._personal is not None:
+            job = job.model_copy(update={"personal_file": self._personal.file_for_evaluation()})
         outcome = self._run(job, ended)
         return EvaluateResult(weights=action.weights.digest, metrics=dict(outcome.metrics))
 
@@ -236,25 +223,36 @@ class LocalWork:
             if digest != reference.digest and digest not in self._evaluated:
                 self._blobs.remove(digest)
 
+    def _with_residual(self, job: TrainingJob) -> TrainingJob:
+        """The round knows where the coding error of the one before lies."""
+        if job.lineage is None or self._residuals is None:
+            return job.model_copy(update={"lineage": None})
+        return job.model_copy(update={"residual_file": self._residuals.path(job.lineage)})
+
     def _run(self, job: TrainingJob | EvaluationJob, ended: Callable[[], bool]) -> TrainingOutcome:
         try:
             self._supervisor.sweep({job.command_id})
-            outcome = self._held_result(job.command_id)
-            if outcome is None:
-                self._supervisor.start(job)
-            while outcome is None:
-                if ended():
-                    self._supervisor.stop()
-                    raise OrderFailed("superseded", "a newer order came")
-                time.sleep(POLL_S)
-                outcome = self._supervisor.poll()
+            outcome = self._held_result(job.command_id) or self._work(job, ended)
         except (TransientError, DataError) as error:
             raise OrderFailed("not-started", str(error)) from None
+        if isinstance(job, TrainingJob):
+            self._reports.ended(job, outcome)
         if not outcome.ok:
-            self._report(job, outcome)
             self._supervisor.discard(job.command_id)
-            raise OrderFailed(outcome.reason or "crashed", outcome.detail)
-        self._report(job, outcome)
+            raise OrderFailed(outcome.reason or "crashed", outcome.detail, outcome.metrics)
+        return outcome
+
+    def _work(self, job: TrainingJob | EvaluationJob, ended: Callable[[], bool]) -> TrainingOutcome:
+        """Until the worker has ended, whichever way; it is only looked at, never waited for."""
+        self._supervisor.start(job)
+        self._reports.began()
+        while (outcome := self._supervisor.poll()) is None:
+            if ended():
+                self._supervisor.stop()
+                raise OrderFailed("superseded", "a newer order came")
+            if isinstance(job, TrainingJob):
+                self._reports.progress(job, self._supervisor.progress)
+            time.sleep(POLL_S)
         return outcome
 
     def _held_result(self, command_id: str) -> TrainingOutcome | None:
@@ -273,24 +271,22 @@ class LocalWork:
         """
         self._supervisor.discard(command_id)
 
-    def _report(self, job: TrainingJob | EvaluationJob, outcome: TrainingOutcome) -> None:
-        if job.kind == "evaluate":
+    def _keep_personal(self, action: Train, outcome: TrainingOutcome) -> None:
+        """Before the update is offered: an update that counts without the values it was trained with would not fit."""
+        if outcome.personal is None or self._personal is None:
             return
-        self._outbox.put(
-            TrainingEvent(
-                command_id=job.command_id,
-                step="done" if outcome.ok else "failed",
-                detail=f"{outcome.reason}: {outcome.detail}"[:2000] if not outcome.ok else "",
-                samples=int(outcome.metrics.get("num-examples", 0)),
-                duration_s=float(outcome.metrics.get("train-duration-s", 0.0)),
-            ),
-            Priority.TELEMETRY,
-        )
+        try:
+            self._personal.keep(action, outcome.personal)
+        except DataError as error:
+            raise OrderFailed("bad-personal", str(error)) from None
 
-    def _hand_on(self, command: Command, action: Train, outcome: TrainingOutcome) -> TrainResult:
+    def _hand_on(self, command: Command, action: Train, job: TrainingJob, outcome: TrainingOutcome) -> TrainResult:
         if outcome.update is None:
             raise OrderFailed("crashed", "the worker left no update")
         data = read_file(outcome.update)
+        self._keep_personal(action, outcome)
+        if outcome.residual is not None and job.lineage is not None and self._residuals is not None:
+            self._residuals.take(outcome.residual, job.lineage)
         chunk_list = make_chunk_list(data)
         self._uploader.offer(command.command_id, data, chunk_list)
         manifest = UpdateManifest(

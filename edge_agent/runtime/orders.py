@@ -3,8 +3,9 @@
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import structlog
@@ -22,6 +23,7 @@ from edge_agent.wire.messages import (
     Identify,
     Reply,
     Train,
+    TrainFindings,
     open_command,
 )
 from edge_agent.wire.messages.reply import REPLY_CAP_BYTES, ReplyResult
@@ -55,11 +57,15 @@ class OrderFailed(Exception):
     Args:
         reason: a stable word.
         detail: the same for people.
+        metrics: what was found out all the same.
     """
 
-    def __init__(self, reason: str, detail: str = "") -> None:
+    def __init__(
+        self, reason: str, detail: str = "", metrics: Mapping[str, int | float] = MappingProxyType({})
+    ) -> None:
         self.reason = reason
         self.detail = detail
+        self.metrics = dict(metrics)
         super().__init__(f"{reason}: {detail}")
 
 
@@ -237,7 +243,8 @@ class Orders(ThreadPart):
                 ("storage", str(error)) if isinstance(error, StorageError) else (error.reason, error.detail)
             )
             _log.warning("order_failed", command=command.command_id, reason=reason, detail=detail)
-            return Reply(**self._base(command), status="error", reason=reason, detail=detail)
+            found = _findings(command, error)
+            return Reply(**self._base(command), status="error", reason=reason, detail=detail, result=found)
 
     def _conclude(self, command: Command, reply: Reply) -> None:
         """A disk that refuses costs the memory of the result, not the answer."""
@@ -303,3 +310,11 @@ class Orders(ThreadPart):
             self._session.publish(self._reply_topic, encode(reply))
         except TransientError as error:
             _log.info("reply_not_sent", command=reply.command_id, problem=str(error))
+
+
+def _findings(command: Command, error: OrderFailed | StorageError) -> TrainFindings | None:
+    """What a local round without an update found out."""
+    action = command.action
+    if not (isinstance(action, Train) and isinstance(error, OrderFailed) and error.metrics):
+        return None
+    return TrainFindings(round=action.round, cohort=action.cohort, metrics=dict(error.metrics))

@@ -13,7 +13,7 @@ from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseParams, published
 from edge_agent.errors import ConfigError
 from edge_agent.link.database import Database
 from edge_agent.link.settings import TimeJudge
-from edge_agent.runtime.local_work import OperatorLimits
+from edge_agent.runtime.training_orders import OperatorLimits
 from edge_agent.sinks.jsonl import JsonLinesSink
 from edge_agent.sinks.mqtt_json import MqttJsonSink
 from edge_agent.sinks.sink import NoSink, Sink
@@ -101,7 +101,11 @@ def operator_limits(section: TrainingSection) -> OperatorLimits:
         min_samples=section.min_samples,
         max_rounds_per_hour=section.max_rounds_per_hour,
         max_duration_s=section.max_duration_s,
-        worker=WorkerLimits(nice=section.nice, address_space_bytes=section.memory_bytes),
+        worker=WorkerLimits(nice=section.nice, address_space_bytes=section.memory_bytes, scheduling=section.scheduling),
+        min_classes=section.min_classes,
+        rehearsal_share=section.rehearsal_share,
+        balanced=section.balanced,
+        error_feedback=section.error_feedback,
     )
 
 

@@ -1,5 +1,6 @@
 """A power cut at every durable step of flagging, training, handing on and fetching."""
 
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,11 @@ from edge_agent.model.bundle import Bundle
 from edge_agent.ota.command_keys import verify_signature
 from edge_agent.runtime.local_work import LocalWork, OperatorLimits, Serving
 from edge_agent.runtime.orders import Orders
+from edge_agent.runtime.training_orders import lineage
 from edge_agent.training import supervisor, worker
 from edge_agent.training.job import JOB_FILE, RESULT_FILE, WorkerLimits
+from edge_agent.training.progress import ProgressPipe
+from edge_agent.training.residual import Residuals, decode_residual
 from edge_agent.training.supervisor import TrainingSupervisor
 from edge_agent.wire.blobs import chunks, make_chunk_list, make_reference, sha256_hex
 from edge_agent.wire.codec import decode, encode
@@ -107,6 +111,7 @@ class Gateway:
             ),
             serving=lambda: Serving(self.bundle.digest, self.bundle.path, None),
             samples_db=self.samples_db,
+            residuals=Residuals(self.path / "residuals"),
         )
         self.orders = Orders(
             self.database,
@@ -143,11 +148,13 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The worker runs in this process; the folders of the jobs that it has worked on."""
     folders: list[Path] = []
 
-    def spawn(folder: Path) -> DoneProcess:
+    def spawn(folder: Path) -> tuple[DoneProcess, ProgressPipe]:
         folders.append(folder)
         result = worker.carry_out(folder / JOB_FILE)
         write_file(folder / RESULT_FILE, encode(result))
-        return DoneProcess()
+        reader, writer = os.pipe()
+        os.close(writer)
+        return DoneProcess(), ProgressPipe(reader)
 
     monkeypatch.setattr(worker, "confine", lambda limits: None)
     monkeypatch.setattr(supervisor, "_spawn", spawn)
@@ -181,6 +188,8 @@ def test_a_round_is_trained_once_and_answered_whichever_step_fails(
         assert offer is not None
         assert offer.digest == reply.result.update.digest
         assert again.uploader._offers.chunk("c1", 0) is not None
+        line = lineage(action)
+        assert decode_residual(Residuals(path / "residuals").path(line).read_bytes())[0] == line
         if held or not power.is_out:
             assert len(trained) == before, f"trained again though held, after {power.trace[-1]}"
         assert len(trained) <= 2

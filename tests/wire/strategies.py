@@ -18,7 +18,7 @@ from edge_agent.wire.manifest import (
     TrainableSpec,
     TrainingGraphSpec,
 )
-from edge_agent.wire.messages import Reply
+from edge_agent.wire.messages import Reply, TrainFindings
 from edge_agent.wire.messages.event import CountsBucket
 
 M = TypeVar("M", bound=BaseModel)
@@ -54,6 +54,8 @@ def replies(draw: st.DrawFn) -> Reply:
     fields = draw(_fields_of(Reply))
     needed = {"ok": "result", "error": "reason", "sequence-low": "highest_sequence"}.get(fields["status"])
     if needed is not None and fields[needed] is None:
+        fields["status"] = "accepted"
+    if fields["status"] == "ok" and isinstance(fields["result"], TrainFindings):
         fields["status"] = "accepted"
     return Reply(**fields)
 
