@@ -65,18 +65,22 @@ class Bundle:
             raise DataError(f"{self.path / WEIGHTS}: {error}") from error
         return weights
 
-    def frozen(self) -> Weights:
-        """The tensors of ``frozen.safetensors``, every one an external initialiser of every graph; mostly none.
+    def frozen(self, graph: str) -> Weights:
+        """The tensors of ``frozen.safetensors`` that a graph's file takes from outside; mostly none.
 
         Raises:
-            DataError: the file is corrupt.
+            DataError: the file is corrupt, or lacks one (named).
         """
-        if FROZEN not in self.manifest.files:
+        names = self.manifest.frozen.get(graph, [])
+        if not names:
             return {}
         try:
-            return decode_weights(self.read(FROZEN))
+            held = decode_weights(self.read(FROZEN))
         except WireError as error:
             raise DataError(f"{self.path / FROZEN}: {error}") from error
+        if absent := sorted(set(names) - held.keys()):
+            raise DataError(f"{self.path / FROZEN} has no tensor {absent[0]!r}, which {graph} needs")
+        return {name: held[name] for name in names}
 
     def training_graph(self, name: str) -> TrainingGraphSpec:
         """A training step by name.

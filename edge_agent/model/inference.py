@@ -43,7 +43,7 @@ class InferenceModel:
         except WireError as error:
             raise DataError(error.problem) from None
         file = INFERENCE_GRAPH if chosen is None else chosen.file
-        supplied = {**weights_of(bundle.manifest, weights, chosen), **bundle.frozen()}
+        supplied = {**weights_of(bundle.manifest, weights, chosen), **bundle.frozen(file)}
         self._session = Session(file, bundle.read(file), supplied, threads=threads)
 
     def run(

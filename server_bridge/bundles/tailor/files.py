@@ -56,7 +56,7 @@ class TaskFiles:
         manifest: its monitors are still to be calibrated.
         files: by name, without the manifest.
         weights: all trainable tensors.
-        frozen: the tensors outside the graphs that nothing trains.
+        frozen: the tensors outside the graphs that nothing trains; the manifest says which graph takes which.
     """
 
     manifest: Manifest
@@ -68,7 +68,8 @@ class TaskFiles:
         """A task's inference graph, ready to run."""
         chosen = task_named(self.manifest, task)
         file = INFERENCE_GRAPH if chosen is None else chosen.file
-        supplied = {**weights_of(self.manifest, self.weights, chosen), **self.frozen}
+        frozen = {name: self.frozen[name] for name in self.manifest.frozen.get(file, [])}
+        supplied = {**weights_of(self.manifest, self.weights, chosen), **frozen}
         return Session(file, self.files[file], supplied, threads=1)
 
 
@@ -88,14 +89,18 @@ def task_files(graphs: Sequence[TaskGraph], name: str, optimisers: Sequence[Opti
     frozen = _frozen(graphs)
     tasks = [_task(place, graph.block) for place, graph in enumerate(graphs)]
     files = {WEIGHTS: encode_weights(weights)} | ({FROZEN: encode_weights(frozen)} if frozen else {})
+    taken: dict[str, list[str]] = {}
     trained: list[TrainingGraph] = []
     for graph, task in zip(graphs, tasks, strict=True):
-        files[task.file] = outside_file(_with_all(graph.model, frozen), {WEIGHTS: graph.parameters, FROZEN: frozen})
+        files[task.file] = outside_file(graph.model, {WEIGHTS: graph.parameters, FROZEN: frozen})
+        taken[task.file] = _held(graph.model, frozen)
         trained += training_graphs(graph, optimisers)
     for step in trained:
-        files[step.spec.file] = outside_file(_with_all(step.model, frozen), {FROZEN: frozen})
-        Session(step.spec.file, files[step.spec.file], frozen, threads=1)
+        file = step.spec.file
+        files[file], taken[file] = outside_file(step.model, {FROZEN: frozen}), _held(step.model, frozen)
+        Session(file, files[file], {name: frozen[name] for name in taken[file]}, threads=1)
     manifest = _manifest(graphs, weights, trained, tasks, name, files)
+    manifest = manifest.model_copy(update={"frozen": {file: names for file, names in taken.items() if names}})
     made = TaskFiles(manifest, files, weights, frozen)
     for task in tasks:
         made.session(task.name)
@@ -121,8 +126,8 @@ def task_graphs(bundle: Bundle) -> list[TaskGraph]:
     Raises:
         DataError: it has no tasks, or a graph that was not made by tailoring.
     """
-    tensors = bundle.initial_weights() | bundle.frozen()
-    graphs = [_read(bundle, task, tensors) for task in bundle.manifest.tasks]
+    weights = bundle.initial_weights()
+    graphs = [_read(bundle, task, weights | bundle.frozen(task.file)) for task in bundle.manifest.tasks]
     if not graphs:
         raise DataError(f"bundle {bundle.manifest.name!r} has no tasks", "make one with `server-bridge bundle tailor`")
     return graphs
@@ -157,15 +162,9 @@ def _frozen(graphs: Sequence[TaskGraph]) -> Weights:
     }
 
 
-def _with_all(model: onnx.ModelProto, frozen: Weights) -> onnx.ModelProto:
-    """Every graph names every frozen tensor, also one that a pruned task has no use for: all are supplied to all."""
-    whole = onnx.ModelProto()
-    whole.CopyFrom(model)
-    held = {tensor.name for tensor in model.graph.initializer}
-    whole.graph.initializer.extend(
-        numpy_helper.from_array(value, name) for name, value in frozen.items() if name not in held
-    )
-    return whole
+def _held(model: onnx.ModelProto, frozen: Weights) -> list[str]:
+    """The frozen tensors that a graph has: onnxruntime takes no others."""
+    return [tensor.name for tensor in model.graph.initializer if tensor.name in frozen]
 
 
 def _task(place: int, block: Block) -> TaskSpec:

@@ -176,4 +176,4 @@ def _layer(
         return None
     made_by = [node for node, has in zip(nodes[: cut.place + 1], weighted, strict=False) if has]
     channels_first = len(sizes) > 1 and bool(made_by) and made_by[-1].op_type in _CHANNELS_FIRST
-    return Layer(cut.value, sizes, channels_first, trains=cut.place > blocked)
+    return Layer(cut.value, sizes, channels_first, trains=cut.place >= blocked)

@@ -1,0 +1,60 @@
+"""Where layers end."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from edge_agent.errors import DataError
+from server_bridge.bundles.gradients.forward import Forward
+from server_bridge.bundles.tailor.layers import Backbone, read_backbone
+from tests.bundles.nets import cnn2d, conv1d, drawn, mlp, model_of
+from tests.bundles.tailor.backbones import residual
+
+
+def read(model: onnx.ModelProto, *at: str) -> Backbone:
+    return read_backbone(Forward.read(model), at)
+
+
+def test_a_layer_ends_after_activation_and_pooling_and_before_flatten() -> None:
+    backbone = read(conv1d())
+    found = [(layer.value, layer.sizes, layer.channels_first) for layer in backbone.layers]
+    assert found == [("r1", (6, 13), True), ("p", (8, 3), True), ("r3", (10,), False)]
+    assert backbone.features == "r3"
+
+
+def test_a_residual_block_is_one_layer() -> None:
+    backbone = read(residual())
+    assert [layer.value for layer in backbone.layers] == ["s", "a", "m"]
+    assert (backbone.layers[2].channels, backbone.layers[2].places, backbone.features) == (6, (1, 1), "f")
+
+
+def test_a_dense_net_and_a_net_with_normalisation_are_read() -> None:
+    assert [layer.value for layer in read(mlp()).layers] == ["r"]
+    assert [layer.value for layer in read(cnn2d()).layers] == ["p1", "m"]
+
+
+def test_layers_may_be_named_and_what_is_none_is_refused_with_those_that_are() -> None:
+    assert [layer.value for layer in read(residual(), "a", "s1").layers] == ["s1", "a"]
+    with pytest.raises(DataError, match="no layer can end at 'a2'") as error:
+        read(residual(), "a2")
+    assert "s1, s, a5, a, b4, b, m, f" in error.value.hint
+
+
+def test_below_an_operator_without_a_gradient_nothing_is_mixed_in() -> None:
+    weights = drawn(np.random.default_rng(1), a_w=(5, 8), b_w=(8, 8), c_w=(8, 6), d_w=(6, 3))
+    nodes = [
+        helper.make_node("MatMul", ["x", "a.w"], ["a"]),
+        helper.make_node("MatMul", ["a", "b.w"], ["b"]),
+        helper.make_node("Hardmax", ["b"], ["s"]),
+        helper.make_node("MatMul", ["s", "c.w"], ["c"]),
+        helper.make_node("MatMul", ["c", "d.w"], ["y"]),
+    ]
+    model = model_of(nodes, weights, shape=[5], output=[3])
+    assert [(layer.value, layer.trains) for layer in read(model).layers] == [("a", False), ("s", True), ("c", True)]
+
+
+def test_a_model_without_weights_has_no_layers() -> None:
+    model = model_of([helper.make_node("Relu", ["x"], ["y"])], {}, shape=[3], output=[3])
+    with pytest.raises(DataError, match="no layer with weights"):
+        read(model)
