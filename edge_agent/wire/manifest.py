@@ -87,7 +87,7 @@ class TrainingGraphSpec(WireModel):
     each; the ``scalars``, shape [], among them ``learning_rate`` and, for Adam, ``step`` (1 for the first step).
     ``defaults`` gives the values of scalars that nobody sets. Outputs: ``loss`` (mean over the batch), the scalars in
     ``reports``, ``out.<t>``, ``out.<s>.<t>`` and ``out.<statistic>``.
-    ``task``: the task whose parameters it trains.
+    ``task``: the task whose parameters it trains. ``ignore_index``: a label whose samples count for nothing.
     """
 
     name: Name
@@ -98,6 +98,7 @@ class TrainingGraphSpec(WireModel):
     state: Names
     scalars: Names
     label_input: Name | None = "label"
+    ignore_index: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     statistics: Names = []
     anchored: bool = False
     class_inputs: Names = []
@@ -142,7 +143,11 @@ class MonitorSpec(WireModel):
 
 
 class Manifest(Message):
-    """``manifest.json``; its SHA-256 is the bundle's address."""
+    """``manifest.json``; its SHA-256 is the bundle's address.
+
+    The first of ``tasks`` is that of samples that name none. ``frozen``: which tensors of ``frozen.safetensors``, that
+    nothing trains, each graph's file takes.
+    """
 
     name: Name
     kind: Literal["classification", "regression"]
@@ -152,10 +157,12 @@ class Manifest(Message):
     features: Annotated[Items[FeatureSpec], Field(max_length=10_000)] = []
     label_names: Names = []
     loss: LossName
+    huber_delta: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     trainable: Annotated[Items[TrainableSpec], Field(min_length=1, max_length=10_000)]
     training: Annotated[Items[TrainingGraphSpec], Field(max_length=64)] = []
     head: HeadSpec | None = None
     tasks: Annotated[Items[TaskSpec], Field(max_length=32)] = []
+    frozen: Annotated[Table[FileName, Names], Field(max_length=64)] = {}
     monitors: Annotated[Table[Name, MonitorSpec], Field(max_length=32)] = {}
     opset: Count
     minimum_agent_version: Name
@@ -197,7 +204,8 @@ def _check_files(manifest: Manifest) -> None:
             raise ValueError(f"training graph {graph.name!r} trains unknown tensor {min(unknown)!r}")
         if graph.file not in manifest.files:
             raise ValueError(f"training graph {graph.name!r}: file {graph.file!r} is not listed")
-    for required in ("infer.onnx", "weights.safetensors"):
+    frozen = [*manifest.frozen, "frozen.safetensors"] if manifest.frozen else []
+    for required in ("infer.onnx", "weights.safetensors", *frozen):
         if required not in manifest.files:
             raise ValueError(f"file {required!r} is not listed")
     if "manifest.json" in manifest.files:
