@@ -99,7 +99,8 @@ class RoundSection(Section):
     keep it. Left out: as `learning_rate`. `evaluate_timeout_s` is for each candidate that a gateway evaluates.
     With `schedule = "fed-ade"` a gateway's rate moves between `learning_rate_min` and `learning_rate`, by how far its
     data moves (`docs/training.md`). `label_shift` is for a `training_graph` without labels: the shares of the classes
-    in a gateway's data are estimated; else they are taken to be those of the bundle.
+    in a gateway's data are estimated; else they are taken to be those of the bundle. `send_worse`: also an update
+    that made its gateway's held-out loss worse is sent; else such a gateway sits the round out and the log says so.
     """
 
     rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 8
@@ -112,6 +113,7 @@ class RoundSection(Section):
     schedule: Literal["constant", "fed-ade"] = "constant"
     learning_rate_min: Annotated[float, Field(ge=0, le=10)] = 0.0
     label_shift: bool = False
+    send_worse: bool = False
     epochs: Annotated[int, Field(ge=1, le=1000)] = 3
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 32
     min_samples: Samples = 64

@@ -105,6 +105,7 @@ class OrderBook:
             coding=settings.coding,
             schedule=settings.schedule,
             learning_rate_min=settings.learning_rate_min,
+            send_worse=settings.send_worse,
             config={**config, LABEL_SHIFT_KEY: True} if settings.label_shift else config,
         )
 

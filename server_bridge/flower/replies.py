@@ -7,7 +7,7 @@ import numpy as np
 
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.errors import WireError
-from edge_agent.wire.messages import Evaluate, EvaluateResult, Train, TrainResult
+from edge_agent.wire.messages import Evaluate, EvaluateResult, Train, TrainFindings, TrainResult
 from edge_agent.wire.roles import names_of, only
 from edge_agent.wire.tensors import Weights
 from edge_agent.wire.updates import decode_update
@@ -119,7 +119,9 @@ def _read(assignment: Assignment, outcome: Outcome, settings: GridSettings) -> N
         weights=None,
     )
     if outcome.failure is not None:
-        return _refuse(result, Refusal(outcome.failure, outcome.detail))
+        found = outcome.reply.result if outcome.reply is not None else None
+        metrics = dict(found.metrics) if isinstance(found, TrainFindings) else {}
+        return _refuse(replace(result, metrics=metrics), Refusal(outcome.failure, outcome.detail))
     reply = outcome.reply
     if reply is None or reply.status != "ok" or reply.result is None:
         return _refuse(result, Refusal("bad-reply", "no result"))

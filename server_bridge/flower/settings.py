@@ -41,6 +41,8 @@ class GridSettings:
         since_sample: evaluate on samples from this one on, if given.
         schedule: of the local learning rate; under ``fed-ade`` it moves between ``learning_rate_min`` and
             ``learning_rate``.
+        send_worse: whether a gateway sends an update that made its held-out loss worse; else it answers with its
+            figures only, and counts as one without an update.
         label_shift: whether a training graph without labels is told the estimated shares of the classes.
     """
 
@@ -66,6 +68,7 @@ class GridSettings:
     schedule: Schedule = "constant"
     learning_rate_min: float = 0.0
     label_shift: bool = False
+    send_worse: bool = False
 
     @property
     def update_specs(self) -> tuple[TrainableSpec, ...]:

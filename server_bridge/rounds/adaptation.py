@@ -54,7 +54,7 @@ class RoundSettings:
             flagged gateways answered, before the adaptation fails.
         retry_wait_s: rest before such a round is tried again.
         evaluate_timeout_s: for each candidate that a gateway evaluates before a round.
-        schedule, learning_rate_min, label_shift: as in the orders' settings.
+        schedule, learning_rate_min, label_shift, send_worse: as in the orders' settings.
     """
 
     rounds: int
@@ -74,6 +74,7 @@ class RoundSettings:
     schedule: Schedule = "constant"
     learning_rate_min: float = 0.0
     label_shift: bool = False
+    send_worse: bool = False
 
     def learning_rate_of(self, number: int) -> float:
         """The gateways' learning rate in a round, counted from 1."""
@@ -347,6 +348,7 @@ class AdaptationRunner:
             schedule=settings.schedule,
             learning_rate_min=settings.learning_rate_min,
             label_shift=settings.label_shift,
+            send_worse=settings.send_worse,
         )
 
     def _weights(self, adaptation: Adaptation, cohort: str) -> Weights:
