@@ -1,6 +1,7 @@
 """One optimiser step at a time, by a training graph of the bundle."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,25 +13,25 @@ from edge_agent.model.bundle import Bundle
 from edge_agent.model.features import check_features
 from edge_agent.model.head import fed_inputs
 from edge_agent.model.inference import primary_output, refuse_unfit_weights
+from edge_agent.model.labels import check_labels
 from edge_agent.model.session import RUNTIME_ERRORS, Session, first_line
-from edge_agent.wire.manifest import Manifest, TrainingGraphSpec
+from edge_agent.model.step_inputs import LOSS, ClassVectors, Scalars, anchors, check_interface, initial_buffers
 from edge_agent.wire.tasks import seen_by
 from edge_agent.wire.tensors import Weights
 
-LOSS, LABEL = "loss", "label"
-_Buffers = dict[str, NDArray[np.float32]]
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class TrainingStep:
     """Parameters and optimiser state under a training graph. For one thread at a time.
 
-    Two sets of buffers take turns as input and output: onnxruntime borrows the memory it is given, and
-    one set for both gave NaN.
+    Two sets of buffers take turns as input and output, of what the graph changes and no more: onnxruntime borrows the
+    memory it is given, and one set for both gave NaN.
 
     Args:
         bundle: a loaded bundle.
         graph_name: one of its training graphs.
-        weights: every trainable tensor of the bundle; copied.
+        weights: every trainable tensor of the bundle; copied. A graph with a proximal term pulls to them.
         threads: threads inside an operator; results repeat bit for bit at a fixed count.
 
     Raises:
@@ -40,137 +41,112 @@ class TrainingStep:
 
     def __init__(self, bundle: Bundle, graph_name: str, weights: Weights, *, threads: int = 1) -> None:
         refuse_unfit_weights(weights, bundle.manifest)
+        primary_output(bundle.manifest)
+        self._manifest = bundle.manifest
         self.spec = bundle.training_graph(graph_name)
-        self._manifest = seen_by(bundle.manifest, self.spec.task)
+        self._classes = seen_by(bundle.manifest, self.spec.task).classes
         self._fed = fed_inputs(bundle.manifest, self.spec)
-        self._given = {name: np.array(value, dtype=np.float32) for name, value in weights.items()}
-        self._session = Session(self.spec.file, bundle.read(self.spec.file), bundle.frozen(), threads=threads)
-        _check_interface(self._session, self.spec, bundle.manifest)
-        self._label = self.spec.label_input or LABEL
-        self._loss = np.zeros((), dtype=np.float32)
-        self._scalars = {name: np.zeros((), dtype=np.float32) for name in self.spec.scalars}
-        self._sets = (_initial_buffers(self.spec, self._given), _initial_buffers(self.spec, self._given))
+        self._session = Session(
+            self.spec.file, bundle.read(self.spec.file), bundle.frozen(self.spec.file), threads=threads
+        )
+        check_interface(self._session, self.spec, bundle.manifest)
+        self._scalars = Scalars(self.spec)
+        self._vectors = ClassVectors(self.spec, self._classes)
+        self._anchors = anchors(self.spec, weights)
+        self._sets = initial_buffers(self.spec, weights)
+        self._untouched = {n: np.array(v, np.float32) for n, v in weights.items() if n not in self._sets[0]}
+        self._names = list(weights)
+        self._said = {name: np.zeros((), dtype=np.float32) for name in (LOSS, *self.spec.reports)}
         self._bindings = (self._bind(0), self._bind(1))
-        self._steps = 0
+        self._turn, self._steps = 0, 0
 
     def step(
         self,
         features: Mapping[str, NDArray[Any]],
-        labels: NDArray[Any],
+        labels: NDArray[Any] | None = None,
         *,
         learning_rate: float,
         scalars: Mapping[str, float] | None = None,
+        class_inputs: Mapping[str, NDArray[Any]] | None = None,
     ) -> float:
         """Train on one batch.
 
         Args:
             features: an array per model input, the batch first; for a head's graph the embedding by its name.
-            labels: (n,) class numbers, or (n,) targets.
+            labels: (n,) class numbers, or (n,) targets; of no account to a graph without labels.
             learning_rate: positive and finite.
             scalars: others of the graph's, where its defaults are not wanted.
+            class_inputs: (classes,) vectors of the graph's; they stay until given again, and are ones at first.
 
         Returns: the mean loss over the batch, before the step.
 
         Raises:
-            DataError: an input or the labels are unfit (named): nothing has changed then.
+            DataError: an input, a scalar or the labels are unfit (named): nothing has changed then.
         """
-        size = check_features(features, self._fed)
-        checked = check_labels(labels, size, self._manifest)
-        if not (np.isfinite(learning_rate) and learning_rate > 0):
-            raise DataError(f"learning rate {learning_rate} is not positive and finite")
-        self._set_scalars(learning_rate, scalars or {})
-        binding = self._bindings[self._steps % 2]
-        for name, value in (*features.items(), (self._label, checked)):
-            binding.bind_cpu_input(name, np.ascontiguousarray(value))
+        fed = self._checked(features, labels)
+        self._scalars.set(learning_rate, self._steps + 1, scalars or _NOTHING)
+        self._vectors.set(class_inputs or _NOTHING)
+        binding = self._bindings[self._turn]
+        for name, value in fed.items():
+            binding.bind_cpu_input(name, value)
         try:
             self._session.native.run_with_iobinding(binding)
         except RUNTIME_ERRORS as error:
             raise DataError(f"{self.spec.file} cannot run: {first_line(error)}") from error
-        self._steps += 1
-        return float(self._loss)
+        self._turn, self._steps = 1 - self._turn, self._steps + 1
+        return float(self._said[LOSS])
+
+    @property
+    def reports(self) -> dict[str, float]:
+        """What the last step said of itself, by name: ``gradient_norm`` before clipping, ``update_norm``, ``skipped``.
+
+        ``skipped`` is 1 where the step left everything as it was: the gradient was not finite (its norm then is not
+        either), or no sample of the batch counted.
+        """
+        return {name: float(self._said[name]) for name in self.spec.reports}
+
+    def load(self, weights: Weights) -> None:
+        """Begin anew from other weights, with optimiser states of zero; a proximal term still pulls to the first ones.
+
+        Args:
+            weights: every trainable tensor of the bundle; copied.
+
+        Raises:
+            DataError: unfit weights (named): nothing has changed then.
+        """
+        refuse_unfit_weights(weights, self._manifest)
+        current, _ = initial_buffers(self.spec, weights)
+        for name, buffer in self._sets[self._turn].items():
+            buffer[...] = current[name]
+        for name in self._untouched:
+            self._untouched[name][...] = weights[name]
+        self._steps = 0
 
     def weights(self) -> Weights:
         """A copy of every trainable tensor of the bundle; those that the graph does not train as given."""
-        current = self._sets[self._steps % 2]
-        return {name: current.get(name, value).copy() for name, value in self._given.items()}
+        current = {**self._untouched, **self._sets[self._turn]}
+        return {name: current[name].copy() for name in self._names}
 
-    def _set_scalars(self, learning_rate: float, given: Mapping[str, float]) -> None:
-        values = {**self.spec.defaults, **given, "learning_rate": learning_rate, "step": float(self._steps + 1)}
-        for name, buffer in self._scalars.items():
-            buffer[...] = values[name]
+    def _checked(self, features: Mapping[str, NDArray[Any]], labels: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+        size = check_features(features, self._fed)
+        fed = {name: np.ascontiguousarray(value) for name, value in features.items()}
+        if self.spec.label_input is None:
+            if size < 1:
+                raise DataError("the batch is empty")
+        elif labels is None:
+            raise DataError(f"training graph {self.spec.name!r} needs labels")
+        else:
+            fed[self.spec.label_input] = check_labels(labels, size, self.spec, self._classes)
+        return fed
 
     def _bind(self, source: int) -> ort.IOBinding:
         binding = self._session.native.io_binding()
-        for name, buffer in (*self._sets[source].items(), *self._scalars.items()):
-            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(buffer))
+        fixed = (self._scalars.buffers, self._vectors.buffers, self._anchors)
+        for buffers in (self._sets[source], *fixed):
+            for name, buffer in buffers.items():
+                binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(buffer))
         for name, buffer in self._sets[1 - source].items():
             binding.bind_ortvalue_output(f"out.{name}", ort.OrtValue.ortvalue_from_numpy(buffer))
-        binding.bind_ortvalue_output(LOSS, ort.OrtValue.ortvalue_from_numpy(self._loss))
+        for name, buffer in self._said.items():
+            binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(buffer))
         return binding
-
-
-def check_labels(labels: NDArray[Any], size: int, manifest: Manifest) -> NDArray[Any]:
-    """Labels as a training graph takes them; out of range they would train silently wrong.
-
-    Args:
-        labels: (n,) whole class numbers in 0..classes-1; or (n,) or (n, 1) finite targets.
-        size: n, the features' batch.
-        manifest: the bundle's.
-
-    Returns: (n,) int64 for cross-entropy, (n,) float32 for mse.
-
-    Raises:
-        DataError: empty batch, wrong dtype, shape or range.
-    """
-    if size < 1:
-        raise DataError("the batch is empty")
-    if labels.shape not in ((size,), (size, 1)):
-        raise DataError(f"labels have shape {list(labels.shape)}, [{size}] is needed")
-    flat = labels.reshape(size)
-    if manifest.loss == "mse":
-        return _targets(flat)
-    if flat.dtype.kind not in "iu":
-        raise DataError(f"labels are {flat.dtype}, whole class numbers are needed")
-    classes = manifest.classes or 0
-    outside = (flat < 0) | (flat >= classes)
-    if outside.any():
-        raise DataError(f"label {flat[outside][0]} is outside 0..{classes - 1}")
-    return flat.astype(np.int64)
-
-
-def _targets(flat: NDArray[Any]) -> NDArray[np.float32]:
-    if flat.dtype.kind not in "fiu":
-        raise DataError(f"labels are {flat.dtype}, numbers are needed")
-    targets = flat.astype(np.float32)
-    if not np.isfinite(targets).all():
-        raise DataError("a label is not finite")
-    return targets
-
-
-def _initial_buffers(spec: TrainingGraphSpec, weights: Weights) -> _Buffers:
-    """Parameters as given and states of zeros, by graph input name."""
-    buffers: _Buffers = {name: weights[name].copy() for name in (*spec.trainable, *spec.statistics)}
-    for state in spec.state:
-        buffers.update({f"{state}.{name}": np.zeros_like(weights[name]) for name in spec.trainable})
-    return buffers
-
-
-def _check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manifest) -> None:
-    """Refuse a training graph whose inputs and outputs are not as its manifest entry says."""
-    primary_output(manifest)
-    states = [f"{state}.{name}" for state in spec.state for name in spec.trainable]
-    carried = [*spec.trainable, *spec.statistics, *states]
-    inputs = {
-        *(tensor.name for tensor in fed_inputs(manifest, spec)),
-        spec.label_input or LABEL,
-        *carried,
-        *spec.scalars,
-    }
-    outputs = {LOSS, *(f"out.{name}" for name in carried)}
-    unknown_scalars = set(spec.scalars) - {"learning_rate", "step", *spec.defaults}
-    if unknown_scalars:
-        raise DataError(f"{spec.file} needs scalar {sorted(unknown_scalars)[0]!r}, unknown to this agent")
-    for kind, wanted, found in (("input", inputs, session.inputs), ("output", outputs, session.outputs)):
-        odd = sorted(wanted.symmetric_difference(found))
-        if odd:
-            raise DataError(f"{spec.file}: {kind} {odd[0]!r} is not as the manifest says")

@@ -12,6 +12,7 @@ from server_bridge.bundles.calibrate import calibrated_monitors, outputs_on
 from server_bridge.bundles.checks import checked_model, refuse_name
 from server_bridge.bundles.data import read_data
 from server_bridge.bundles.graphs_of import renewed_names, trained, training_graphs
+from server_bridge.bundles.head import HEAD_FILE, cut_head, head_graphs, with_embedding
 from server_bridge.bundles.inference_file import inference_file, initial_weights
 from server_bridge.bundles.manifest_of import manifest_of
 from server_bridge.bundles.settings import BuildSettings
@@ -41,15 +42,21 @@ def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSetti
     served = served_model(checked_model(read_model(model)), settings.loss)
     Session("the model", served.SerializeToString(), {}, threads=1)  # refuses types that do not fit together
     graphs = training_graphs(served, settings)
-    weights = initial_weights(served, [*trained(served, settings), *renewed_names(graphs)])
+    names = [*trained(served, settings), *renewed_names(graphs)]
+    weights = initial_weights(served, names)
+    head = cut_head(served, names, settings.embedding) if settings.head else None
+    if head is not None:
+        served = with_embedding(served, head)
+        graphs += head_graphs(head, settings)
     files = {
         INFERENCE_GRAPH: inference_file(served, weights),
         WEIGHTS: encode_weights(weights),
+        **({} if head is None else {HEAD_FILE: inference_file(head.model, weights)}),
         **{graph.spec.file: graph.model.SerializeToString(deterministic=True) for graph in graphs},
     }
     for graph in graphs:
         Session(graph.spec.file, files[graph.spec.file], {}, threads=1)
-    manifest = manifest_of(served, weights, graphs, settings, files)
+    manifest = manifest_of(served, weights, graphs, settings, files, None if head is None else head.spec)
     held_out = read_data(data, manifest.inputs, manifest.classes)
     session = Session(INFERENCE_GRAPH, files[INFERENCE_GRAPH], weights, threads=1)
     outputs = outputs_on(lambda features: session.run(features)[primary_output(manifest)], held_out)

@@ -12,19 +12,24 @@ from edge_agent.model.bundle import file_digests
 from edge_agent.wire.manifest import (
     CLASSES_CAP,
     DType,
+    HeadSpec,
     LossName,
     Manifest,
     OutputSpec,
     TensorSpec,
     TrainableSpec,
 )
+from edge_agent.wire.roles import PERSONAL
 from edge_agent.wire.tensors import Weights
 from server_bridge.bundles.checks import opset, refuse_name
 from server_bridge.bundles.gradients.forward import Forward, Shape
+from server_bridge.bundles.gradients.objective import unfit_shape
 from server_bridge.bundles.gradients.training_graph import TrainingGraph
 from server_bridge.bundles.graphs_of import renewed_names
+from server_bridge.bundles.personal import personal_names
 from server_bridge.bundles.settings import BuildSettings
 
+_REGRESSIONS = ("mse", "mae", "huber")
 MINIMUM_AGENT_VERSION = "0.1.0"
 
 _DTYPES: Mapping[int, DType] = MappingProxyType(
@@ -46,6 +51,7 @@ def manifest_of(
     graphs: Sequence[TrainingGraph],
     settings: BuildSettings,
     files: Mapping[str, bytes],
+    head: HeadSpec | None = None,
 ) -> Manifest:
     """The manifest of a bundle whose monitors are still to be calibrated.
 
@@ -54,9 +60,9 @@ def manifest_of(
     """
     forward = Forward.read(model)
     first, *others = model.graph.output
-    kind: Literal["classification", "regression"] = "regression" if settings.loss == "mse" else "classification"
+    kind: Literal["classification", "regression"] = "regression" if settings.loss in _REGRESSIONS else "classification"
     classes = _classes(first.name, forward.shapes[first.name], settings.loss)
-    renewed = renewed_names(graphs)
+    renewed, personal = renewed_names(graphs), personal_names(list(weights), settings.personal)
     outputs = [OutputSpec(**_tensor(first).model_dump(), role="value" if classes is None else "logits")]
     outputs += [OutputSpec(**_tensor(other).model_dump(), role="embedding") for other in others]
     _refuse_label_names(settings.label_names, classes)
@@ -68,11 +74,19 @@ def manifest_of(
         outputs=outputs,
         label_names=list(settings.label_names),
         loss=settings.loss,
+        huber_delta=settings.huber_delta,
         trainable=[
-            TrainableSpec(name=name, dtype="float32", shape=list(w.shape), statistic=name in renewed)
+            TrainableSpec(
+                name=name,
+                dtype="float32",
+                shape=list(w.shape),
+                role=PERSONAL if name in personal else "shared",
+                statistic=name in renewed,
+            )
             for name, w in weights.items()
         ],
         training=[graph.spec for graph in graphs],
+        head=head,
         opset=opset(model),
         minimum_agent_version=MINIMUM_AGENT_VERSION,
         files=file_digests(files),
@@ -90,12 +104,12 @@ def _refuse_label_names(names: Sequence[str], classes: int | None) -> None:
 
 
 def _classes(output: str, shape: Shape, loss: LossName) -> int | None:
-    if loss == "mse":
+    if loss != "cross-entropy":
         if shape[1:] not in ((), (1,)):
-            raise DataError(f"output {output!r} has shape {list(shape)}; mse needs (batch,) or (batch, 1)")
-        return None
+            raise unfit_shape(output, shape, loss)
+        return None if loss in _REGRESSIONS else 2
     if len(shape) != 2 or shape[1] is None or shape[1] < 2:
-        raise DataError(f"output {output!r} has shape {list(shape)}; cross-entropy needs (batch, classes)")
+        raise unfit_shape(output, shape, loss)
     if shape[1] > CLASSES_CAP:
         raise DataError(f"output {output!r} has {shape[1]} classes, at most {CLASSES_CAP} are possible")
     return shape[1]

@@ -87,8 +87,8 @@ def test_last_softmax_is_served_as_log_probabilities(tmp_path: Path) -> None:
 
 def test_probabilities_used_inside_the_graph_are_refused(tmp_path: Path) -> None:
     model = mlp(last="Softmax")
-    model.graph.node.append(helper.make_node("ArgMax", ["y"], ["best"], axis=1))
-    model.graph.output.append(helper.make_tensor_value_info("best", TensorProto.INT64, ["n", 1]))
+    model.graph.node.append(helper.make_node("Sqrt", ["y"], ["root"]))
+    model.graph.output.append(helper.make_tensor_value_info("root", TensorProto.FLOAT, ["n", 3]))
     with pytest.raises(DataError, match="probabilities 'y' are used inside the graph"):
         build_bundle(model, calibration(tmp_path, model), ALL, tmp_path / "b")
 

@@ -189,12 +189,11 @@ def test_run_that_fails_is_a_data_error_and_changes_nothing(bundle: Bundle, tmp_
 def test_graph_that_is_not_as_the_manifest_says_is_refused(bundle: Bundle, tmp_path: Path) -> None:
     files = {name: bundle.read(name) for name in bundle.manifest.files}
     graph = onnx.load_from_string(files["train/sgd.onnx"])
-    renamed = next(value for value in graph.graph.input if value.name == "learning_rate")
+    next(value for value in graph.graph.input if value.name == "label").name = "target"
     for node in graph.graph.node:
-        node.input[:] = ["rate" if name == "learning_rate" else name for name in node.input]
-    renamed.name = "rate"
+        node.input[:] = ["target" if name == "label" else name for name in node.input]
     files["train/sgd.onnx"] = graph.SerializeToString()
     manifest = bundle.manifest.model_copy(update={"files": file_digests(files)})
     odd = write_bundle(tmp_path / "odd", manifest, files)
-    with pytest.raises(DataError, match=r"train/sgd.onnx: input 'learning_rate' is not as the manifest says"):
+    with pytest.raises(DataError, match=r"train/sgd.onnx: input 'label' is not as the manifest says"):
         TrainingStep(odd, "sgd", odd.initial_weights())

@@ -1,5 +1,6 @@
 """Writing an ONNX graph: nodes with fresh names, and constants that are shared."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ class GraphBuilder:
         self.nodes: list[onnx.NodeProto] = []
         self._taken = set(taken)
         self._constants: dict[tuple[str, tuple[int, ...], bytes], onnx.TensorProto] = {}
-        self._count = 0
+        self._counter = itertools.count(1)
 
     def emit(self, operator: str, *inputs: str, **attributes: Attribute) -> str:
         """Append a node of one output, freshly named, and give that name."""
@@ -38,8 +39,7 @@ class GraphBuilder:
     def fresh(self, hint: str) -> str:
         """A name that nothing has yet."""
         while True:
-            self._count += 1
-            name = f"{hint}.{self._count}"
+            name = f"{hint}.{next(self._counter)}"
             if name not in self._taken:
                 self._taken.add(name)
                 return name
@@ -70,6 +70,19 @@ class GraphBuilder:
     def sum_over(self, value: str, axes: Sequence[int], *, keepdims: int) -> str:
         """``value`` summed over axes."""
         return self.emit("ReduceSum", value, self.integers(axes), keepdims=keepdims)
+
+    def branch(self) -> "GraphBuilder":
+        """A builder of nodes for a branch of an `If`: names and constants are shared, nodes are its own."""
+        inner = GraphBuilder(())
+        inner._taken, inner._constants, inner._counter = self._taken, self._constants, self._counter
+        return inner
+
+    def rename(self, value: str) -> str:
+        """Give a value that a node has a fresh name, and tell it; who reads it already is not told."""
+        fresh = self.fresh(value)
+        for node in self.nodes:
+            node.output[:] = [fresh if name == value else name for name in node.output]
+        return fresh
 
     @property
     def constants(self) -> list[onnx.TensorProto]:

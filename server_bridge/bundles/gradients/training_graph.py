@@ -1,21 +1,23 @@
 """A training step as one ONNX graph: forward, loss, gradients, optimiser."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx
 from onnx import TensorProto, helper
 
 from edge_agent.errors import DataError
-from edge_agent.wire.manifest import LabelFreeLossName, LossName, OptimiserName, TrainingGraphSpec
+from edge_agent.wire.manifest import OptimiserName, TrainingGraphSpec
 from server_bridge.bundles.gradients.batch_statistics import Statistics, use_batch_statistics
 from server_bridge.bundles.gradients.forward import Forward
-from server_bridge.bundles.gradients.graph import GraphBuilder, needed_nodes
-from server_bridge.bundles.gradients.losses import LOSS, Objective, cross_entropy, mean_squared_error
-from server_bridge.bundles.gradients.optimisers import DEFAULTS, OPTIMISERS
+from server_bridge.bundles.gradients.graph import GraphBuilder, needed_nodes, read_by
+from server_bridge.bundles.gradients.guards import CLIP_NORM, REPORTS, UPDATE_NORM_CAP, Step, write_guarded
+from server_bridge.bundles.gradients.losses import LABEL, LOSS
+from server_bridge.bundles.gradients.objective import Objective, trained_value, write_objective
+from server_bridge.bundles.gradients.optimisers import OPTIMISERS, WEIGHT_DECAY
+from server_bridge.bundles.gradients.proximal import BASE, PROXIMAL, pull_to_base
 from server_bridge.bundles.gradients.reverse import differentiate
 
-LABEL = "label"
 BATCH = "batch"
 
 
@@ -37,6 +39,11 @@ class Plan:
         objective: what is minimised.
         optimiser: by name; its parts are documented in `OPTIMISERS`.
         statistics: of batch normalisation; ``batch`` renews the running ones (see `use_batch_statistics`).
+        anchored: whether the proximal term of FedProx is added (see `pull_to_base`).
+        weight_decay: whether sgd, momentum and adam have the scalar ``weight_decay``, 0 unless set, which is added to
+            the gradient; it costs two passes over the parameters. Adamw always has its own.
+        embedding: the name of the embedding that the model takes as its input; None: it is the whole model.
+        task: the one whose parameters it trains.
     """
 
     name: str
@@ -44,6 +51,15 @@ class Plan:
     objective: Objective
     optimiser: OptimiserName
     statistics: Statistics = "frozen"
+    anchored: bool = False
+    weight_decay: bool = False
+    embedding: str | None = None
+    task: str | None = None
+
+    @property
+    def decayed(self) -> bool:
+        """Whether weight decay is added to the gradient."""
+        return self.weight_decay and WEIGHT_DECAY not in OPTIMISERS[self.optimiser].scalars
 
 
 def training_graph(forward: Forward, output: str, plan: Plan) -> TrainingGraph:
@@ -51,45 +67,31 @@ def training_graph(forward: Forward, output: str, plan: Plan) -> TrainingGraph:
 
     Args:
         forward: the model, of opset 17 or later, whose initialisers are no graph inputs.
-        output: the logits (n, classes), or the value (n,) or (n, 1); for cross-entropy an output that is a
-            LogSoftmax is trained at its input.
+        output: the logits (n, classes), or the value or logit (n,) or (n, 1); an output that is a LogSoftmax is
+            trained at its input.
         plan: see `Plan`.
 
     Returns: the graph, whose interface `TrainingGraphSpec` documents.
 
     Raises:
-        DataError: an operator above a trainable tensor has no gradient rule, or a name is reserved (named).
+        DataError: an operator above a trainable tensor has no gradient rule, the output does not suit the loss, or a
+            name is reserved (named).
     """
-    loss = plan.objective.loss
     graph = GraphBuilder(_names(forward.model.graph))
     nodes = [_copy(node) for node in forward.model.graph.node]
     graph.nodes.extend(nodes)
-    value = trained_value(forward, output, loss)
+    value = trained_value(forward, output, plan.objective)
     renewed = use_batch_statistics(graph, forward, nodes, value) if plan.statistics == "batch" else {}
     spec = _spec(plan, list(renewed))
     _refuse_reserved(forward, spec)
-    gradient = _write_loss(graph, forward, value, loss)
-    gradients = differentiate(graph, forward, nodes, value, gradient, plan.trainable)
-    OPTIMISERS[plan.optimiser].write(graph, gradients)
-    for statistic, fresh in renewed.items():
-        graph.emit_as(f"out.{statistic}", "Identity", fresh)
-    return TrainingGraph(_assemble(forward, graph, spec), spec)
-
-
-def _spec(plan: Plan, statistics: list[str]) -> TrainingGraphSpec:
-    optimiser = OPTIMISERS[plan.optimiser]
-    return TrainingGraphSpec(
-        name=plan.name,
-        file=f"train/{plan.name}.onnx",
-        loss=plan.objective.loss,
-        optimiser=plan.optimiser,
-        trainable=list(plan.trainable),
-        state=list(optimiser.state),
-        scalars=list(optimiser.scalars),
-        defaults={name: DEFAULTS[name] for name in optimiser.scalars if name in DEFAULTS},
-        label_input=LABEL,
-        statistics=statistics,
-    )
+    loss = write_objective(graph, forward, value, plan.objective)
+    gradients = differentiate(graph, forward, nodes, value, loss.name, plan.trainable)
+    if plan.anchored:
+        gradients = pull_to_base(graph, gradients)
+    step = Step(gradients, renewed, plan.decayed, loss.counted)
+    shapes = {name: _sizes(forward, shaped) for name, shaped in carried(spec)}
+    write_guarded(graph, step, OPTIMISERS[plan.optimiser], shapes)
+    return TrainingGraph(_assemble(forward, graph, plan, spec), spec)
 
 
 def carried(spec: TrainingGraphSpec) -> list[tuple[str, str]]:
@@ -98,37 +100,48 @@ def carried(spec: TrainingGraphSpec) -> list[tuple[str, str]]:
     return pairs + [(f"{state}.{name}", name) for state in spec.state for name in spec.trainable]
 
 
-def trained_value(forward: Forward, output: str, loss: LossName | LabelFreeLossName) -> str:
-    """Where the loss attaches: the output, or the logits under its LogSoftmax."""
-    producer = forward.producer(output)
-    if loss == "cross-entropy" and producer is not None and producer.op_type == "LogSoftmax":
-        return str(producer.input[0])
-    return output
+def _spec(plan: Plan, statistics: list[str]) -> TrainingGraphSpec:
+    optimiser = OPTIMISERS[plan.optimiser]
+    scalars: dict[str, float | None] = {**optimiser.scalars, CLIP_NORM: 0.0, UPDATE_NORM_CAP: 0.0}
+    scalars |= plan.objective.scalars
+    if plan.decayed:
+        scalars[WEIGHT_DECAY] = 0.0
+    if plan.anchored:
+        scalars[PROXIMAL] = 0.0
+    return TrainingGraphSpec(
+        name=plan.name,
+        file=f"train/{plan.name}.onnx",
+        loss=plan.objective.loss,
+        optimiser=plan.optimiser,
+        trainable=list(plan.trainable),
+        state=list(optimiser.state),
+        scalars=list(scalars),
+        label_input=None if plan.objective.label_type is None else LABEL,
+        ignore_index=plan.objective.weighing.ignored,
+        statistics=statistics,
+        anchored=plan.anchored,
+        class_inputs=list(plan.objective.class_inputs),
+        defaults={name: value for name, value in scalars.items() if value is not None},
+        reports=list(REPORTS),
+        embedding=plan.embedding,
+        task=plan.task,
+    )
 
 
-def _write_loss(graph: GraphBuilder, forward: Forward, value: str, loss: LossName | LabelFreeLossName) -> str:
-    shape = forward.shapes[value]
-    if loss == "mse":
-        return mean_squared_error(graph, value, LABEL, len(shape))
-    classes = shape[-1]
-    if len(shape) != 2 or classes is None or classes < 2:
-        raise DataError(f"output {value!r} has shape {shape}; cross-entropy needs (batch, classes)")
-    return cross_entropy(graph, value, LABEL, classes)
-
-
-def _assemble(forward: Forward, graph: GraphBuilder, spec: TrainingGraphSpec) -> onnx.ModelProto:
+def _assemble(forward: Forward, graph: GraphBuilder, plan: Plan, spec: TrainingGraphSpec) -> onnx.ModelProto:
     source = forward.model.graph
-    outputs = [(LOSS, ()), *((f"out.{name}", _sizes(forward, shaped)) for name, shaped in carried(spec))]
+    outputs: list[tuple[str, Sequence[int | None]]] = [(name, ()) for name in (LOSS, *spec.reports)]
+    outputs += [(f"out.{name}", _sizes(forward, shaped)) for name, shaped in carried(spec)]
     nodes = needed_nodes(graph.nodes, [name for name, _ in outputs])
-    read = {name for node in nodes for name in node.input}
+    read = {name for node in nodes for name in read_by(node)}
     fed = {name for name, _ in carried(spec)}
     frozen = [t for t in source.initializer if t.name in read and t.name not in fed]
     frozen += [t for t in graph.constants if t.name in read]
     proto = helper.make_graph(
         nodes,
         f"{source.name or 'model'}.{spec.name}",
-        [*source.input, _label(forward, spec), *_carried_inputs(forward, spec), *_scalars(spec)],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes) for name, sizes in outputs],
+        [*source.input, *_label(plan), *_floats(_inputs(forward, plan, spec))],
+        _floats(outputs),
         frozen,
     )
     model = helper.make_model(proto, opset_imports=forward.model.opset_import, ir_version=forward.model.ir_version)
@@ -136,21 +149,26 @@ def _assemble(forward: Forward, graph: GraphBuilder, spec: TrainingGraphSpec) ->
     return model
 
 
-def _label(forward: Forward, spec: TrainingGraphSpec) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(
-        LABEL, TensorProto.INT64 if spec.loss == "cross-entropy" else TensorProto.FLOAT, [BATCH]
-    )
+def _label(plan: Plan) -> list[onnx.ValueInfoProto]:
+    kind = plan.objective.label_type
+    return [] if kind is None else [helper.make_tensor_value_info(LABEL, kind, [BATCH])]
 
 
-def _carried_inputs(forward: Forward, spec: TrainingGraphSpec) -> list[onnx.ValueInfoProto]:
-    return [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, _sizes(forward, shaped))
-        for name, shaped in carried(spec)
-    ]
+def _inputs(forward: Forward, plan: Plan, spec: TrainingGraphSpec) -> Iterable[tuple[str, Sequence[int | str | None]]]:
+    """What is fed beside the model's own inputs and the labels, all float32."""
+    for name, shaped in carried(spec):
+        yield name, _sizes(forward, shaped)
+    if spec.anchored:
+        for name in spec.trainable:
+            yield f"{BASE}.{name}", _sizes(forward, name)
+    for name in spec.class_inputs:
+        yield name, ["classes"]
+    for name in spec.scalars:
+        yield name, []
 
 
-def _scalars(spec: TrainingGraphSpec) -> list[onnx.ValueInfoProto]:
-    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, []) for name in spec.scalars]
+def _floats(values: Iterable[tuple[str, Sequence[int | str | None]]]) -> list[onnx.ValueInfoProto]:
+    return [helper.make_tensor_value_info(name, TensorProto.FLOAT, sizes) for name, sizes in values]
 
 
 def _sizes(forward: Forward, name: str) -> list[int | None]:
@@ -169,8 +187,10 @@ def _names(graph: onnx.GraphProto) -> set[str]:
 
 
 def _refuse_reserved(forward: Forward, spec: TrainingGraphSpec) -> None:
-    reserved = {LOSS, LABEL, *spec.scalars, *(f"out.{name}" for name, _ in carried(spec))}
+    changed = [name for name, _ in carried(spec)]
+    reserved = {LOSS, LABEL, *spec.scalars, *spec.class_inputs, *spec.reports, *(f"out.{name}" for name in changed)}
     reserved |= {name for name, shaped in carried(spec) if name != shaped}
+    reserved |= {f"{BASE}.{name}" for name in spec.trainable if spec.anchored}
     clash = sorted(reserved & _names(forward.model.graph))
     if clash:
         raise DataError(f"the model has a value named {clash[0]!r}, which a training graph needs", "rename it")

@@ -32,10 +32,10 @@ def gradients_of(
 ) -> tuple[float, dict[str, Array]]:
     """The loss and its gradients as the training graph has them: momentum's first velocity is the gradient."""
     plan = Plan("momentum", trainable, Objective(loss), "momentum")
-    made = training_graph(Forward.read(expanded(for_training(model), trainable)), "y", plan)
+    made = training_graph(Forward.read(expanded(for_training(model), trainable)), model.graph.output[0].name, plan)
     session = Session("test", made.model.SerializeToString(), {}, threads=threads)
     given = initialisers(model)
-    feeds: dict[str, Array] = {"x": x, "label": labels}
+    feeds: dict[str, Array] = {model.graph.input[0].name: x, "label": labels}
     for name in made.spec.scalars:
         feeds[name] = np.array(made.spec.defaults.get(name, RATE), dtype=np.float32)
     for name in trainable:
@@ -114,6 +114,8 @@ class _Wide:
         for node in wide.graph.node:
             for attribute in node.attribute:
                 if node.op_type == "Cast" and attribute.i == TensorProto.FLOAT:
+                    attribute.i = TensorProto.DOUBLE
+                if attribute.name == "stash_type":
                     attribute.i = TensorProto.DOUBLE
                 if attribute.name == "value" and attribute.t.data_type == TensorProto.FLOAT:
                     attribute.t.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(attribute.t).astype(np.float64)))

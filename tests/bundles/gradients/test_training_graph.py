@@ -11,7 +11,7 @@ from edge_agent.errors import DataError
 from edge_agent.wire.manifest import LossName
 from server_bridge.bundles.checks import for_training, opset
 from server_bridge.bundles.gradients.forward import Forward
-from server_bridge.bundles.gradients.losses import Objective
+from server_bridge.bundles.gradients.objective import Objective
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
 from server_bridge.bundles.gradients.training_graph import Plan, TrainingGraph, training_graph
 from tests.bundles.gradients.differences import check_gradients, gradients_of
@@ -68,8 +68,12 @@ def test_interface_is_as_the_manifest_documents_it() -> None:
     graph = made(mlp(), ["a.w", "b.b"])
     inputs = {value.name for value in graph.model.graph.input}
     states = {"m.a.w", "v.a.w", "m.b.b", "v.b.b"}
-    assert inputs == {"x", "label", "a.w", "b.b", "learning_rate", "step"} | states
-    assert {value.name for value in graph.model.graph.output} == {"loss", "out.a.w", "out.b.b"} | {
+    scalars = {"learning_rate", "step", "clip_norm", "update_norm_cap"}
+    assert inputs == {"x", "label", "a.w", "b.b"} | scalars | states
+    assert set(graph.spec.scalars) == scalars
+    assert graph.spec.defaults == {"clip_norm": 0.0, "update_norm_cap": 0.0}
+    reports = {"gradient_norm", "update_norm", "skipped"}
+    assert {value.name for value in graph.model.graph.output} == {"loss", "out.a.w", "out.b.b"} | reports | {
         f"out.{state}" for state in states
     }
     assert graph.spec.file == "train/adam.onnx"

@@ -1,0 +1,167 @@
+"""What a training graph is fed beside samples: parameters, states, scalars and class vectors, in memory of ours."""
+
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.errors import DataError
+from edge_agent.model.head import fed_inputs
+from edge_agent.model.session import Session
+from edge_agent.wire.manifest import Manifest, TrainingGraphSpec
+from edge_agent.wire.tensors import Weights
+
+LOSS = "loss"
+LEARNING_RATE, STEP = "learning_rate", "step"
+BASE = "base"
+_OF_THE_STEP = (LEARNING_RATE, STEP)
+_BELOW_ONE = math.nextafter(1.0, 0.0)
+_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "momentum": (0.0, _BELOW_ONE),
+        "weight_decay": (0.0, math.inf),
+        "clip_norm": (0.0, math.inf),
+        "update_norm_cap": (0.0, math.inf),
+        "proximal": (0.0, math.inf),
+        "diversity": (0.0, math.inf),
+        "confidence": (0.0, 1.0),
+    }
+)
+"""Of scalars that have one; the others need only be finite."""
+
+Buffers = dict[str, NDArray[np.float32]]
+
+
+class Scalars:
+    """The scalars of a training graph, each in a buffer that a session reads.
+
+    Args:
+        spec: of the graph.
+
+    Raises:
+        DataError: it needs a scalar that has no default and is unknown here, or a default is out of range.
+    """
+
+    def __init__(self, spec: TrainingGraphSpec) -> None:
+        unknown = set(spec.scalars) - {*_OF_THE_STEP, *spec.defaults}
+        if unknown:
+            raise DataError(f"{spec.file} needs scalar {min(unknown)!r}, unknown to this agent")
+        self._spec = spec
+        self._given: dict[str, float] = {}
+        self.buffers: Buffers = {name: np.zeros((), dtype=np.float32) for name in spec.scalars}
+        self._set(spec.defaults)
+
+    def set(self, learning_rate: float, step: int, given: Mapping[str, float]) -> None:
+        """For the step that comes; those that are not given have their defaults.
+
+        Args:
+            learning_rate: positive and finite.
+            step: 1 for the first.
+            given: others by name.
+
+        Raises:
+            DataError: one is unknown to the graph, or out of range (named): nothing has changed then.
+        """
+        if not (math.isfinite(learning_rate) and learning_rate > 0):
+            raise DataError(f"learning rate {learning_rate} is not positive and finite")
+        if given != self._given:
+            self._refuse_unknown(given)
+            self._set({**self._spec.defaults, **given})
+            self._given = dict(given)
+        self.buffers[LEARNING_RATE][...] = learning_rate
+        if STEP in self.buffers:
+            self.buffers[STEP][...] = step
+
+    def _set(self, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            least, most = _RANGES.get(name, (-math.inf, math.inf))
+            if not (math.isfinite(value) and least <= value <= most):
+                raise DataError(f"scalar {name!r} is {value}, outside {_range(least, most)}")
+        for name, value in values.items():
+            if name in self.buffers:
+                self.buffers[name][...] = value
+
+    def _refuse_unknown(self, given: Mapping[str, float]) -> None:
+        settable = [name for name in self._spec.scalars if name not in _OF_THE_STEP]
+        for name in given:
+            if name not in settable:
+                have = ", ".join(repr(known) for known in settable) or "none"
+                raise DataError(f"training graph {self._spec.name!r} has no scalar {name!r} to set (it has {have})")
+
+
+class ClassVectors:
+    """The (classes,) inputs of a training graph, each in a buffer that a session reads; ones unless set.
+
+    Args:
+        spec: of the graph.
+        classes: how many; None for a regression.
+
+    Raises:
+        DataError: the graph wants them of a model without classes.
+    """
+
+    def __init__(self, spec: TrainingGraphSpec, classes: int | None) -> None:
+        if spec.class_inputs and classes is None:
+            raise DataError(f"{spec.file} needs {spec.class_inputs[0]!r} of the classes, and the model has none")
+        self._name = spec.name
+        self.buffers: Buffers = {name: np.ones(classes or 0, dtype=np.float32) for name in spec.class_inputs}
+
+    def set(self, given: Mapping[str, NDArray[Any]]) -> None:
+        """From now on.
+
+        Args:
+            given: (classes,) by name, finite, not negative and not all zero.
+
+        Raises:
+            DataError: one is unknown to the graph or unfit (named): nothing has changed then.
+        """
+        for name, value in given.items():
+            if name not in self.buffers:
+                have = ", ".join(repr(known) for known in self.buffers) or "none"
+                raise DataError(f"training graph {self._name!r} has no class input {name!r} (it has {have})")
+            if value.shape != self.buffers[name].shape:
+                raise DataError(f"{name!r} has shape {list(value.shape)}, {list(self.buffers[name].shape)} is needed")
+            if not (np.isfinite(value).all() and (value >= 0).all() and value.any()):
+                raise DataError(f"{name!r} must be finite, not negative and not all zero")
+        for name, value in given.items():
+            self.buffers[name][...] = value
+
+
+def initial_buffers(spec: TrainingGraphSpec, weights: Weights) -> tuple[Buffers, Buffers]:
+    """Parameters and statistics as given and states of zeros by graph input name, and as much memory beside it."""
+    first: Buffers = {name: np.array(weights[name], np.float32) for name in (*spec.trainable, *spec.statistics)}
+    for state in spec.state:
+        first.update({f"{state}.{name}": np.zeros_like(first[name]) for name in spec.trainable})
+    return first, {name: np.empty_like(value) for name, value in first.items()}
+
+
+def anchors(spec: TrainingGraphSpec, weights: Weights) -> Buffers:
+    """What the proximal term pulls to, by graph input name; empty for a graph without one."""
+    return {f"{BASE}.{name}": np.array(weights[name], np.float32) for name in spec.trainable if spec.anchored}
+
+
+def check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manifest) -> None:
+    """Refuse a training graph whose inputs and outputs are not as its manifest entry says.
+
+    Raises:
+        DataError: one is absent or too many (named).
+    """
+    states = [f"{state}.{name}" for state in spec.state for name in spec.trainable]
+    carried = [*spec.trainable, *spec.statistics, *states]
+    inputs = {*(tensor.name for tensor in fed_inputs(manifest, spec)), *carried, *spec.scalars, *spec.class_inputs}
+    inputs |= {f"{BASE}.{name}" for name in spec.trainable if spec.anchored}
+    inputs |= set() if spec.label_input is None else {spec.label_input}
+    outputs = {LOSS, *spec.reports, *(f"out.{name}" for name in carried)}
+    for kind, wanted, found in (("input", inputs, session.inputs), ("output", outputs, session.outputs)):
+        odd = sorted(wanted.symmetric_difference(found))
+        if odd:
+            raise DataError(f"{spec.file}: {kind} {odd[0]!r} is not as the manifest says")
+
+
+def _range(least: float, most: float) -> str:
+    if most == math.inf:
+        return "0 and above" if least == 0 else "what is finite"
+    return f"[{least:g}, {'1)' if most == _BELOW_ONE else f'{most:g}]'}"
