@@ -1,79 +1,113 @@
-"""A training step on stock onnxruntime beside torch eager: the demo's net, batch 32, Adam, one thread."""
+"""A training step on stock onnxruntime beside torch eager: time, memory, session creation, hot swap.
 
+``python -m tests.benchmarks training_step [--nets ...] [--rounds N] [--threads 1 2] [--save] [--quick]``
+"""
+
+import argparse
+import json
 import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from tests.benchmarks.report import RESULTS, machine
+from tests.benchmarks.step_data.cases import CASES, Case, case
+from tests.benchmarks.step_data.chart import chart
+from tests.benchmarks.step_data.duel import Outcome, duel
+from tests.benchmarks.step_data.made import make
+from tests.benchmarks.step_data.swap import Swap, measure
 
-from edge_agent.model.bundle import Bundle
-from edge_agent.model.training_step import TrainingStep
-from server_bridge.bundles.build import BuildSettings, build_bundle
-from server_bridge.demo.data import INPUT
-from server_bridge.demo.net import TRAINABLE_PATTERNS, draw_net
-from tests.benchmarks.interleaved import interleave
-from tests.benchmarks.report import Comparison
-
-TITLE = "Training step: conv1d net of the demo (26,327 parameters), batch 32, Adam, CPU time of 50 steps"
-STEPS = 50
-CLASSES = 7
+TITLE = "Training step, batch 32, Adam, beside torch eager"
+SESSION_GOAL_MS, SWAP_GOAL_MS = 60.0, 50.0
+QUICK_NETS = ("mlp",)
 
 
-def run(*, runs: int) -> list[Comparison]:
-    """Compare with torch eager; without torch there is no peer and nothing to say.
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a run found."""
+
+    outcomes: list[Outcome]
+    swaps: list[Swap]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the results' file."""
+        return {
+            "title": TITLE,
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "machine": machine(),
+            "steps": [outcome.as_json() for outcome in self.outcomes],
+            "sessions": [swap.as_json() for swap in self.swaps],
+        }
+
+
+def run(cases: Sequence[Case], folder: Path, *, rounds: int, threads: Sequence[int], share: float = 1.0) -> Findings:
+    """Compare every net, printing as it goes.
+
+    Args:
+        folder: for bundles and exports.
+        rounds: timed, interleaved.
+        share: of a case's steps in a round.
 
     Raises:
-        ModuleNotFoundError: torch is not installed (`make oracle`).
+        RuntimeError: the two sides do not compute the same loss.
     """
-    import torch
-
-    torch.set_num_threads(1)
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(32, 6, 100)).astype(np.float32)
-    label = rng.integers(0, CLASSES, 32)
-    with tempfile.TemporaryDirectory() as folder:
-        bundle = _bundle(Path(folder), rng)
-        step = TrainingStep(bundle, "adam", bundle.initial_weights())
-
-        def ours() -> None:
-            for _ in range(STEPS):
-                step.step({INPUT: x}, label, learning_rate=0.003)
-
-        ways = {"torch eager": _torch_steps(torch, x, label), "training graph on onnxruntime": ours}
-        return [Comparison("conv1d 6-16-32, dense 64", interleave(ways, runs=runs))]
+    outcomes, swaps = [], []
+    for entry in cases:
+        make(entry, folder / entry.name)
+        swaps.append(measure(entry.name, folder / entry.name))
+        print(swap_line(swaps[-1]), flush=True)
+        for count in threads:
+            outcomes.append(duel(entry, folder / entry.name, threads=count, rounds=rounds, share=share))
+            print(step_line(outcomes[-1]), flush=True)
+    return Findings(outcomes, swaps)
 
 
-def _bundle(folder: Path, rng: np.random.Generator) -> Bundle:
-    net = draw_net(np.zeros(6, np.float32), np.ones(6, np.float32), classes=CLASSES, seed=0)
-    arrays: dict[str, Any] = {
-        INPUT: rng.normal(size=(200, 6, 100)).astype(np.float32),
-        "label": rng.integers(0, CLASSES, 200),
-    }
-    np.savez(folder / "data.npz", **arrays)
-    settings = BuildSettings(trainable=TRAINABLE_PATTERNS, loss="cross-entropy")
-    return build_bundle(net, folder / "data.npz", settings, folder / "bundle")
-
-
-def _torch_steps(torch: Any, x: np.ndarray[Any, Any], label: np.ndarray[Any, Any]) -> Any:
-    nn = torch.nn
-    net = nn.Sequential(
-        nn.Conv1d(6, 16, 7, stride=2),
-        nn.ReLU(),
-        nn.Conv1d(16, 32, 5, stride=2),
-        nn.ReLU(),
-        nn.MaxPool1d(2),
-        nn.Flatten(),
-        nn.Linear(32 * 11, 64),
-        nn.ReLU(),
-        nn.Linear(64, CLASSES),
+def step_line(outcome: Outcome) -> str:
+    """A line of the table in `docs/benchmarks.md`."""
+    ratio = _bold_if(f"{outcome.ratio:.2f}", missed=outcome.ratio > outcome.goal)
+    memory = _bold_if(f"{outcome.rss_ratio:.2f}", missed=outcome.rss_ratio > outcome.rss_goal)
+    return (
+        f"| {outcome.title} | {outcome.parameters:,} | {outcome.threads} | {outcome.torch_ms:.3f} ms"
+        f" | {outcome.ours_ms:.3f} ms | {ratio} | {outcome.goal:.2f} | {outcome.torch_mb:.0f} MB"
+        f" | {outcome.ours_mb:.0f} MB | {memory} |"
     )
-    optimiser = torch.optim.Adam(net.parameters(), 0.003)
-    features, classes = torch.tensor(x), torch.tensor(label)
 
-    def steps() -> None:
-        for _ in range(STEPS):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(net(features), classes).backward()
-            optimiser.step()
 
-    return steps
+def swap_line(swap: Swap) -> str:
+    """A line for people."""
+    session = _bold_if(f"{swap.session_ms:.1f} ms", missed=swap.session_ms > SESSION_GOAL_MS)
+    swapped = _bold_if(f"{swap.swap_ms:.1f} ms", missed=swap.swap_ms > SWAP_GOAL_MS)
+    return f"| {swap.case} | {session} | {swapped} | {'yes' if swap.bit_equal else '**no**'} |"
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run it as told."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks training_step")
+    names = [entry.name for entry in CASES]
+    parser.add_argument("--nets", nargs="+", choices=names, default=names)
+    parser.add_argument("--rounds", type=int, default=15, help="timed, interleaved (default 15)")
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
+    parser.add_argument("--quick", action="store_true", help="a net, few steps: seconds")
+    chosen = parser.parse_args(arguments)
+    nets, rounds, threads, share = chosen.nets, chosen.rounds, chosen.threads, 1.0
+    if chosen.quick:
+        nets, rounds, threads, share = QUICK_NETS, 2, [1], 0.1
+    with tempfile.TemporaryDirectory() as folder:
+        found = run([case(name) for name in nets], Path(folder), rounds=rounds, threads=threads, share=share)
+    if chosen.save:
+        save(found)
+
+
+def save(found: Findings, folder: Path = RESULTS) -> None:
+    """Write results and picture."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = json.dumps(found.as_json(), indent=2)
+    (folder / "training_step.json").write_text(content + "\n", encoding="utf-8")
+    (folder / "training_step.svg").write_text(chart(found.outcomes), encoding="utf-8")
+
+
+def _bold_if(words: str, *, missed: bool) -> str:
+    return f"**{words}**" if missed else words

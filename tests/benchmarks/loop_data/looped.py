@@ -8,6 +8,7 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def agent(settings: Path, batch: int) -> dict[str, Any]:
         storage = AgentStorage(Path(data))
         outbox = Outbox(storage.agent, chosen.gateway.id, max_bytes=10**7, max_age_s=10**9)
         floors = Floors(storage.agent)
-        model = ModelInService(chosen, storage.agent, floors, TimeJudge(lambda: None, lambda *_: None))
+        model = ModelInService(chosen, storage.agent, floors, TimeJudge(lambda: 0.0, lambda problem: None))
         source = Unhurried(chosen, model.manifest, batch)
         model.pipeline = Pipeline(source, model.server, model.sink)
         source.recorder_waits = model.pipeline.recordables.qsize
@@ -89,7 +90,7 @@ class Unhurried:
 
         section = settings.source
         self._now_s, self._step_s = 0.0, batch / section.rate_hz
-        self.recorder_waits = lambda: 0
+        self.recorder_waits: Callable[[], int] = lambda: 0
         self.replay = ReplaySource(
             section.path,
             manifest.inputs,

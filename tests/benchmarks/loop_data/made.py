@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -44,10 +45,18 @@ def made(case: Case, folder: Path, *, rows: int, batch: int, port: int = NOBODY_
     init_fleet(folder / "bridge", folder / "case" / "bundle", "loop")
     (gateway,) = provision_gateway(folder / "bridge", [GATEWAY], folder / "gateways")
     rng = np.random.default_rng(1)
-    columns = {INPUT: rng.normal(size=(rows, *case.shape)).astype(np.float32)}
+    columns: dict[str, Any] = {INPUT: rng.normal(size=(rows, *case.shape)).astype(np.float32)}
     columns |= {"label": rng.integers(0, case.classes, rows), "holdout": rng.random(rows) < HOLDOUT_SHARE}
-    np.savez(gateway / STREAM, **columns)  # type: ignore[arg-type]  # numpy's stub mixes in a keyword
-    replay = {"kind": "replay", "path": STREAM, "rate_hz": RATE_HZ, "batch_size": batch, "delay_s": LABEL_DELAY_S}
-    sections: Sections = {"source": replay, "broker": {"host": "127.0.0.1", "port": port}}
+    np.savez(gateway / STREAM, **columns)
+    sections: Sections = {
+        "source": {
+            "kind": "replay",
+            "path": STREAM,
+            "rate_hz": RATE_HZ,
+            "batch_size": batch,
+            "delay_s": LABEL_DELAY_S,
+        },
+        "broker": {"host": "127.0.0.1", "port": port},
+    }
     amend(gateway / "agent.toml", sections)
     return Made(folder / "case", gateway / "agent.toml")

@@ -23,13 +23,15 @@ class Side:
     def __init__(self, which: str, case: Case, folder: Path, threads: int) -> None:
         command = [sys.executable, "-m", "tests.benchmarks.step_data.side", which, case.name, str(folder), str(threads)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._told, self._said = self._process.stdin, self._process.stdout
 
     def steps(self, count: int) -> dict[str, Any]:
         """Train, and what it took."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(f"{count}\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
+        self._told.write(f"{count}\n")
+        self._told.flush()
+        line = self._said.readline()
         if not line:
             raise RuntimeError(f"the side ended with exit code {self._process.wait(ANSWER_S)}: its error is above")
         answer: dict[str, Any] = json.loads(line)
@@ -38,10 +40,12 @@ class Side:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._told.close()
         self._process.wait(ANSWER_S)
+        self._said.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +128,9 @@ def _refuse_apart(case: Case, losses: dict[str, float], tolerance: float, *, flo
 
 
 def _median(answers: list[dict[str, Any]], what: str) -> float:
-    return statistics.median(answer[what] for answer in answers)
+    return statistics.median(float(answer[what]) for answer in answers)
 
 
 def _ratio(timed: dict[str, list[dict[str, Any]]], what: str) -> float:
     pairs = zip(timed["ours"], timed["torch"], strict=True)
-    return statistics.median(mine[what] / theirs[what] for mine, theirs in pairs)
+    return statistics.median(float(mine[what]) / float(theirs[what]) for mine, theirs in pairs)

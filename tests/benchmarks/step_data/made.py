@@ -1,13 +1,12 @@
-"""Makes a case's folder: torch's weights, the bundle built of the export, and a batch. ``python -m ... NAME FOLDER``."""
+"""Makes a case's folder: torch's weights, the bundle built of the export, and a batch."""
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from server_bridge.bundles.build import BuildSettings, build_bundle
-from tests.benchmarks.step_data.cases import BATCH, Case, case
+from tests.benchmarks.step_data.cases import BATCH, Case
 from tests.benchmarks.step_data.nets import INPUT, draw, export
 
 CALIBRATION_ROWS = 200
@@ -28,7 +27,3 @@ def make(entry: Case, folder: Path, *, seed: int = 0) -> None:
     settings = BuildSettings(trainable=tuple(trained), loss="cross-entropy", name=entry.name)
     build_bundle(folder / "net.onnx", folder / "calibration.npz", settings, folder / "bundle")
     (folder / "parameters").write_text(str(sum(p.numel() for p in net.parameters())), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    make(case(sys.argv[1]), Path(sys.argv[2]))

@@ -22,8 +22,8 @@ def draw(case: Case, seed: int) -> Any:
     net = _NETS[case.name](case).eval()
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):  # as after some training, or it would be the identity
-            module.running_mean.normal_(0.0, 0.1)
-            module.running_var.uniform_(0.5, 1.5)
+            nn.init.normal_(module.get_buffer("running_mean"), 0.0, 0.1)
+            nn.init.uniform_(module.get_buffer("running_var"), 0.5, 1.5)
     return net
 
 
@@ -48,7 +48,7 @@ def export(net: Any, case: Case, path: Path) -> None:
         )
 
 
-class _Encoder(nn.Module):  # type: ignore[misc]  # torch's classes are Any to mypy
+class _Encoder(nn.Module):
     """A layer: attention, then two dense layers with GELU; normed first."""
 
     def __init__(self, width: int, heads: int, length: int) -> None:
@@ -70,7 +70,7 @@ class _Encoder(nn.Module):  # type: ignore[misc]  # torch's classes are Any to m
         return x.reshape(-1, self.length, self.heads, self.width // self.heads).transpose(1, 2)
 
 
-class _Transformer(nn.Module):  # type: ignore[misc]  # torch's classes are Any to mypy
+class _Transformer(nn.Module):
     def __init__(self, case: Case, width: int = 64, heads: int = 4, layers: int = 2) -> None:
         super().__init__()
         length, channels = case.shape
@@ -83,7 +83,7 @@ class _Transformer(nn.Module):  # type: ignore[misc]  # torch's classes are Any 
         return self.head(self.norm(self.layers(self.embed(x) + self.place)).mean(1))
 
 
-class _Inverted(nn.Module):  # type: ignore[misc]  # torch's classes are Any to mypy
+class _Inverted(nn.Module):
     """Widen by 1 x 1, depthwise 3 x 3, narrow by 1 x 1; added to the input where the shapes are equal."""
 
     def __init__(self, given: int, wide: int, out: int, stride: int, act: type[nn.Module], *, norm: bool) -> None:

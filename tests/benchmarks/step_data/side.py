@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def eager(folder: Path, name: str, threads: int) -> Steps:
         value = 0.0
         for _ in range(count):
             optimiser.zero_grad()
-            loss = torch.nn.functional.cross_entropy(net(features), labels)
+            loss: Any = torch.nn.functional.cross_entropy(net(features), labels)
             loss.backward()
             optimiser.step()
             value = loss.item()
