@@ -38,24 +38,25 @@ def input_gradient(filters: Filters, weight: str) -> str:
     spread = graph.emit("Transpose", _diagonals(filters), perm=(1, 0))
     matrices = graph.emit("MatMul", graph.reshape(weight, (groups, filters.taps)), spread)
     matrices = graph.reshape(matrices, (groups, filters.positions, size))
-    total = graph.reshape(graph.emit("MatMul", _maps(filters, filters.upstream), matrices), (groups, -1, size))
+    total = graph.reshape(
+        graph.emit("MatMul", _maps(filters, filters.upstream, filters.positions), matrices), (groups, -1, size)
+    )
     turned = graph.emit("Transpose", total, perm=(1, 0, 2))
     return graph.reshape(turned, (-1, groups, *filters.windows.size))
 
 
 def _by_pairs(filters: Filters) -> str:
     graph = filters.graph
-    upstream = graph.emit("Transpose", _maps(filters, filters.upstream), perm=(0, 2, 1))
-    pairs = graph.emit("MatMul", upstream, _maps(filters, filters.image))
+    upstream = graph.emit("Transpose", _maps(filters, filters.upstream, filters.positions), perm=(0, 2, 1))
+    pairs = graph.emit("MatMul", upstream, _maps(filters, filters.image, prod(filters.windows.size)))
     flat = graph.reshape(pairs, (filters.groups, filters.positions * prod(filters.windows.size)))
     return graph.reshape(graph.emit("MatMul", flat, _diagonals(filters)), filters.weight)
 
 
-def _maps(filters: Filters, value: str) -> str:
+def _maps(filters: Filters, value: str, positions: int) -> str:
     """(channels, n, positions)."""
     turned = filters.graph.emit("Transpose", value, perm=filters.channels_first)
-    size = filters.windows.count if value == filters.upstream else filters.windows.size
-    return filters.graph.reshape(turned, (filters.groups, -1, prod(size)))
+    return filters.graph.reshape(turned, (filters.groups, -1, positions))
 
 
 def _diagonals(filters: Filters) -> str:

@@ -49,26 +49,24 @@ def instance_normalisation(site: Site) -> Mapping[int, str]:
 
 
 def group_normalisation(site: Site) -> Mapping[int, str]:
-    """Groups of channels over all their positions; scale and bias a channel (opset 21) or a group (opset 18)."""
+    """Groups of channels over all their positions; scale and bias a channel (opset 21; what 18 had is withdrawn)."""
     _refuse_other_precision(site)
     channels, *sizes = site.fixed(site.shape(0)[1:], "the input but for the batch")
-    groups = site.integer("num_groups", 0)
-    entries = site.fixed(site.shape(1), "the scale")[0]
-    within, positions = channels // groups, prod(sizes)
-    split = (0, groups, within, positions)
+    groups, positions = site.integer("num_groups", 1), prod(sizes)
+    split = (0, groups, channels // groups, positions)
     graph = site.graph
     image, upstream = (graph.reshape(value, split) for value in (site.node.input[0], site.upstream))
     standardised = Standardised.of(graph, image, (2, 3), split[2:], site.number("epsilon", _EPSILON))
-    spread = (1, groups, entries // groups, 1)
     gradients = {}
     if 0 in site.wanted:
-        scaled = graph.emit("Mul", upstream, graph.reshape(site.node.input[1], spread))
-        gradients[0] = graph.reshape(standardised.gradient(graph, scaled), (0, channels, *sizes))
-    shape = (None, *split[1:])
-    products = {1: lambda: graph.emit("Mul", upstream, standardised.values), 2: lambda: upstream}
-    for position in sorted(site.wanted & {1, 2}):
-        total = graph.sum_over(products[position](), [0, 3], keepdims=0)
-        gradients[position] = graph.reshape(unbroadcast(graph, total, shape[1:3], spread[1:3]), (entries,))
+        scale = graph.reshape(site.node.input[1], (1, groups, -1, 1))
+        gradient = standardised.gradient(graph, graph.emit("Mul", upstream, scale))
+        gradients[0] = graph.reshape(gradient, (0, channels, *sizes))
+    if 1 in site.wanted:
+        total = graph.sum_over(graph.emit("Mul", upstream, standardised.values), [0, 3], keepdims=0)
+        gradients[1] = graph.reshape(total, (channels,))
+    if 2 in site.wanted:
+        gradients[2] = graph.reshape(graph.sum_over(upstream, [0, 3], keepdims=0), (channels,))
     return gradients
 
 

@@ -11,17 +11,19 @@ from server_bridge.bundles.gradients.windows import Windows
 
 
 def max_pool(site: Site) -> Mapping[int, str]:
-    """The largest of each window: the gradient goes where `Indices` says.
+    """The largest of each window: the gradient goes where `Indices` says, the first of equals.
 
     MaxUnpool is exact only where windows do not overlap, are not padded and ceil_mode is 0; elsewhere
     ScatterElements adds, slower and repeatable. (ScatterND's add races.)
     """
     if site.integer("storage_order", 0):
-        raise site.refusal("attribute storage_order=1 has no gradient rule")
-    windows = Windows.of(site, site.integers("kernel_shape", ()))
+        raise site.refusal("attribute storage_order=1 has no gradient rule", "export it with storage_order=0")
+    windows = _windows(site)
     graph, image = site.graph, site.node.input[0]
     if len(site.node.output) < 2:
         site.node.output.append(graph.fresh("indices"))
+    elif not site.node.output[1]:
+        site.node.output[1] = graph.fresh("indices")
     indices = site.node.output[1]
     if not (windows.overlapping or windows.padding or site.integer("ceil_mode", 0)):
         size = graph.emit("Shape", image)
@@ -35,17 +37,22 @@ def max_pool(site: Site) -> Mapping[int, str]:
 
 
 def average_pool(site: Site) -> Mapping[int, str]:
-    """The mean of each window: each of its positions gets an equal share."""
-    windows = Windows.of(site, site.integers("kernel_shape", ()))
-    if any(reach > padded for reach, padded in zip(windows.reach, windows.padded, strict=True)):
-        raise site.refusal(
-            "attribute ceil_mode=1 with windows beyond the input has no gradient rule", "use ceil_mode=0"
-        )
-    graph = site.graph
+    """The mean of each window: a product with a small matrix along each axis, which is exact for every geometry.
+
+    A transposed convolution with ones would do as well, and takes several times as long.
+    """
+    windows = _windows(site)
+    counted = bool(site.integer("count_include_pad", 0))
     channels = site.fixed(site.shape(0)[1:2], "the number of channels")[0]
-    shares = graph.emit("Mul", site.upstream, graph.constant(1 / _counts(site, windows)))
-    ones = graph.constant(np.ones((channels, 1, *windows.kernel), dtype=np.float32))
-    return {0: graph.emit("ConvTranspose", shares, ones, group=channels, **windows.transposed())}
+    sizes, value, graph = list(windows.count), site.upstream, site.graph
+    for axis, size in enumerate(windows.size):
+        shares = _shares(windows, axis, counted=counted)
+        after = prod(sizes[axis + 1 :])
+        parted = graph.reshape(value, (0, -1, sizes[axis], after) if after > 1 else (0, -1, sizes[axis]))
+        factors = (graph.constant(shares.T), parted) if after > 1 else (parted, graph.constant(shares))
+        value = graph.emit("MatMul", *factors)
+        sizes[axis] = size
+    return {0: graph.reshape(value, (0, channels, *sizes))}
 
 
 def global_average_pool(site: Site) -> Mapping[int, str]:
@@ -58,14 +65,47 @@ def global_average_pool(site: Site) -> Mapping[int, str]:
     return {0: graph.reshape(spread, (0, channels, *sizes))}
 
 
-def _counts(site: Site, windows: Windows) -> NDArray[np.float32]:
-    """(1, 1, windows ...): the positions a window's mean divides by."""
-    if site.integer("count_include_pad", 0):
-        return np.full((1, 1, *windows.count), prod(windows.kernel), dtype=np.float32)
-    counts = np.ones((1, 1), dtype=np.float32)
-    for axis, number in enumerate(windows.count):
-        starts = np.arange(number) * windows.strides[axis] - windows.begin[axis]
-        taps = starts[:, None] + np.arange(windows.kernel[axis]) * windows.dilations[axis]
-        inside = ((taps >= 0) & (taps < windows.size[axis])).sum(axis=1).astype(np.float32)
-        counts = counts[..., None] * inside
-    return counts
+def global_max_pool(site: Site) -> Mapping[int, str]:
+    """The largest of all positions; the first of equals gets the gradient."""
+    graph = site.graph
+    sizes = site.fixed(site.shape(0)[2:], "the input's spatial part")
+    channels = site.fixed(site.shape(0)[1:2], "the number of channels")[0]
+    flat = graph.reshape(site.node.input[0], (0, channels, prod(sizes)))
+    first = graph.emit("ArgMax", flat, axis=2, keepdims=1, select_last_index=0)
+    places = graph.constant(np.arange(prod(sizes), dtype=np.int64))
+    chosen = graph.emit("Cast", graph.emit("Equal", first, places), to=1)
+    spread = graph.emit("Mul", chosen, graph.reshape(site.upstream, (0, channels, 1)))
+    return {0: graph.reshape(spread, (0, channels, *sizes))}
+
+
+def _windows(site: Site) -> Windows:
+    """The geometry, if onnx infers as many windows as onnxruntime makes.
+
+    Up to opset 21 onnx counts a last window of ceil_mode that begins in the padding, which neither onnxruntime nor
+    torch makes: all shapes after it would be wrong.
+    """
+    windows = Windows.of(site, site.integers("kernel_shape", ()))
+    if site.integer("ceil_mode", 0):
+        for axis, count in enumerate(windows.count):
+            last = (count - 1) * windows.strides[axis] - windows.begin[axis]
+            if count > 1 and last >= windows.size[axis]:
+                raise site.refusal(
+                    "attribute ceil_mode=1 with a last window that begins in the padding has no gradient rule",
+                    "export the model at opset 22, or use ceil_mode=0",
+                )
+    return windows
+
+
+def _shares(windows: Windows, axis: int, *, counted: bool) -> NDArray[np.float32]:
+    """(windows, positions) of an axis: a position's part in a window's mean.
+
+    ``counted``: padding belongs to the divisor, but what ceil_mode lies beyond it does not (as in torch).
+    """
+    size, begin, gap = windows.size[axis], windows.begin[axis], windows.dilations[axis]
+    shares = np.zeros((windows.count[axis], size), dtype=np.float32)
+    for window, row in enumerate(shares):
+        taps = window * windows.strides[axis] - begin + np.arange(windows.kernel[axis]) * gap
+        inside = taps[(taps >= 0) & (taps < size)]
+        divisor = int((taps < size + windows.end[axis]).sum()) if counted else len(inside)
+        row[inside] = 1 / divisor
+    return shares

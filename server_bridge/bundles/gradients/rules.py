@@ -15,6 +15,7 @@ from server_bridge.bundles.gradients import (
     normalisation,
     pooling,
     reductions,
+    transposed_convolution,
 )
 from server_bridge.bundles.gradients.site import Rule
 
@@ -28,6 +29,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "Clip": activation.clip,
         "Concat": layout.concatenate,
         "Conv": convolution.convolution,
+        "ConvTranspose": transposed_convolution.transposed_convolution,
         "Cos": elementwise.cosine,
         "CumSum": reductions.cumulative_sum,
         "DepthToSpace": layout.depth_to_space,
@@ -45,6 +47,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "Gelu": activation.gelu,
         "Gemm": linear.gemm,
         "GlobalAveragePool": pooling.global_average_pool,
+        "GlobalMaxPool": pooling.global_max_pool,
         "GroupNormalization": layer_normalisation.group_normalisation,
         "HardSigmoid": activation.hard_sigmoid,
         "HardSwish": activation.hard_swish,

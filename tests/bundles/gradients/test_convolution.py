@@ -66,7 +66,7 @@ def check(shape: Geometry, **attributes: Any) -> None:
     if shape.biased:
         tensors["b"] = rng.normal(size=shape.groups * shape.outputs).astype(np.float32)
     attributes = attributes or {"pads": shape.pads}
-    common = {"strides": list(strides), "dilations": list(dilations), "group": shape.groups}
+    common: dict[str, Any] = {"strides": list(strides), "dilations": list(dilations), "group": shape.groups}
     model = operator_model("Conv", x, tensors, **common, **attributes)
 
     def twin(image: Any, leaves: Any) -> Any:

@@ -9,6 +9,7 @@ from onnx import helper, numpy_helper
 from server_bridge.bundles.gradients.rules import RULES
 from tests.bundles.gradients.cases import Case, assembled, ints, node
 from tests.bundles.gradients.differences import check_gradients, gradients_of
+from tests.bundles.gradients.spatial_cases import SPATIAL_CASES
 from tests.bundles.gradients.tensor_cases import TENSOR_CASES
 
 
@@ -132,6 +133,7 @@ CASES = [
             node("Mul", "h k"),
         ],
     ),
+    *SPATIAL_CASES,
     *TENSOR_CASES,
 ]
 
