@@ -60,6 +60,7 @@ class StateReading:
             "connected": self.link.session.connected,
             "broker_refusal": self.link.refusal,
             "refused_samples": pipeline.refused_samples,
+            "unknown_tasks": " ".join(f"{task}={count}" for task, count in sorted(pipeline.unknown_tasks.items())),
             "unrecorded_samples": pipeline.unrecorded_samples,
             "unrecorded_labels": pipeline.unrecorded_labels,
             "lost_batches": self.records.recorder.lost_batches,
