@@ -49,7 +49,11 @@ class SampleRecords:
             task_classes=task_classes(manifest),
         )
         counts = HoldoutCounts(
-            storage.samples, kind=manifest.kind, loss=manifest.loss, bucket_s=settings.monitor.bucket_s
+            storage.samples,
+            kind=manifest.kind,
+            loss=manifest.loss,
+            delta=manifest.huber_delta,
+            bucket_s=settings.monitor.bucket_s,
         )
         self.watch = DriftWatch(
             storage.agent,

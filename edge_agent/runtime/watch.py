@@ -192,7 +192,7 @@ class DriftWatch:
     def _judge(self, standing: "_Standing", batch: list[LabelledRow], active: Prepared) -> "_Standing":
         place, state = replace(standing.place, cursor=batch[-1].arrival), standing.state
         try:
-            losses = row_losses(self._manifest.loss, batch)
+            losses = row_losses(self._manifest.loss, batch, delta=self._manifest.huber_delta)
             before = min(state.previous) if state.previous else 0.0
             state, verdict = step(self._params, state, losses)
         except DataError as error:
@@ -251,7 +251,7 @@ class DriftWatch:
         )
 
     def _losses(self, batch: list[LabelledRow]) -> NDArray[np.float64]:
-        return row_losses(self._manifest.loss, batch)
+        return row_losses(self._manifest.loss, batch, delta=self._manifest.huber_delta)
 
     def _activate(self, active: Prepared) -> None:
         """New weights: history and hold end, the warm-up begins; the first start keeps a fresh state.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from edge_agent.drift.losses import Kind, LossName
+from edge_agent.drift.losses import HUBER_DELTA, Kind, LossName
 from edge_agent.drift.rises import clip_losses
 from edge_agent.link.database import Database
 from edge_agent.samples.record import LabelledRow
@@ -38,15 +38,18 @@ class HoldoutCounts:
 
     Args:
         db: the sample store's.
-        kind, loss: the manifest's.
+        kind, loss, delta: the manifest's; delta is Huber's.
         bucket_s: span of sample time in one bucket; bucket = floor(time_s / bucket_s).
     """
 
-    def __init__(self, db: Database, *, kind: Kind, loss: LossName, bucket_s: float) -> None:
+    def __init__(
+        self, db: Database, *, kind: Kind, loss: LossName, bucket_s: float, delta: float = HUBER_DELTA
+    ) -> None:
         db.define(COMPONENT, TABLES)
         self._db = db
         self._kind: Kind = kind
         self._loss: LossName = loss
+        self._delta = delta
         self._bucket_s = bucket_s
 
     def add(self, rows: Iterable[LabelledRow]) -> None:
@@ -114,7 +117,7 @@ class HoldoutCounts:
     def _count(self, key: _Key, rows: list[LabelledRow]) -> None:
         bundle, weights, version, cohort, bucket = key
         right = int(row_right(self._kind, rows).sum())
-        loss_sum = float(clip_losses(row_losses(self._loss, rows), None).sum())
+        loss_sum = float(clip_losses(row_losses(self._loss, rows, delta=self._delta), None).sum())
         self._db.execute(
             "INSERT INTO holdout (bundle, weights, version, cohort, bucket_s, bucket, labelled, right, loss_sum)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.losses import Kind, LossName, sample_losses, sample_right
+from edge_agent.drift.losses import HUBER_DELTA, Kind, LossName, sample_losses, sample_right
 from edge_agent.samples.record import LabelledRow
 
 
-def row_losses(loss: LossName, rows: Sequence[LabelledRow]) -> NDArray[np.float64]:
+def row_losses(loss: LossName, rows: Sequence[LabelledRow], *, delta: float = HUBER_DELTA) -> NDArray[np.float64]:
     """The loss of each row, unclipped.
 
     Returns:
@@ -21,7 +21,7 @@ def row_losses(loss: LossName, rows: Sequence[LabelledRow]) -> NDArray[np.float6
     """
     losses = np.zeros(len(rows))
     for places, outputs, labels in _alike(rows):
-        losses[places] = sample_losses(loss, outputs, labels)
+        losses[places] = sample_losses(loss, outputs, labels, delta=delta)
     return losses
 
 

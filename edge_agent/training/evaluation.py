@@ -97,7 +97,7 @@ def scores(
     for rows in _blocks(count):
         block = {name: array[rows] for name, array in features.items()}
         output = model.run(block, [model.primary])[model.primary]
-        losses[rows] = sample_losses(manifest.loss, output, labels[rows])
+        losses[rows] = sample_losses(manifest.loss, output, labels[rows], delta=manifest.huber_delta)
         if manifest.kind == "classification":
             right[rows] = sample_right(manifest.kind, output, labels[rows])
         else:

@@ -56,7 +56,7 @@ def _outputs(model: Outputs, rows: LabelledData) -> NDArray[Any]:
 
 def score(manifest: Manifest, outputs: NDArray[Any], labels: NDArray[Any]) -> Score:
     """Mean loss and accuracy of outputs."""
-    losses = sample_losses(manifest.loss, outputs, labels)
+    losses = sample_losses(manifest.loss, outputs, labels, delta=manifest.huber_delta)
     right = sample_right(manifest.kind, outputs, labels)
     return Score(float(losses.mean()), float(right.mean()) if manifest.kind == "classification" else None)
 
@@ -69,6 +69,6 @@ def calibrated_monitors(
     Raises:
         DataError: too few rows, or losses that say nothing.
     """
-    losses = sample_losses(manifest.loss, outputs, labels)
+    losses = sample_losses(manifest.loss, outputs, labels, delta=manifest.huber_delta)
     rng = np.random.default_rng(seed)
     return {MONITOR: calibrate_loss_rise(losses, batch_size=batch_size, classes=manifest.classes, rng=rng)}

@@ -1,7 +1,7 @@
 """Training a bundle's weights by its own graph, on the bridge."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +25,12 @@ class FitSettings:
     Args:
         epochs: passes over the data.
         seed: of the shuffles and the calibration's resampling.
-        learning_rate: of Adam.
+        learning_rate: of the graph's optimiser.
         batch_size: samples a step.
         monitor_batch: labelled samples a batch of the drift monitor.
         threads: of the training step; results repeat bit for bit at a fixed count.
+        graph: one of the bundle's that takes labels; ``adam``, or the first if there is none, where it is empty.
+        scalars: of the graph, where its defaults are not wanted.
     """
 
     epochs: int
@@ -37,6 +39,8 @@ class FitSettings:
     batch_size: int = 32
     monitor_batch: int = BATCH_SIZE_DEFAULT
     threads: int = 1
+    graph: str = ""
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ def fit_bundle(
     data = read_data(train, manifest.inputs, manifest.classes)
     held_out = read_data(calibration, manifest.inputs, manifest.classes)
     refuse_few(len(held_out), settings.monitor_batch)
-    trainer = TrainingStep(bundle, GRAPH, bundle.initial_weights(), threads=settings.threads)
+    trainer = TrainingStep(bundle, chosen_graph(bundle, settings), bundle.initial_weights(), threads=settings.threads)
     weights = train_epochs(trainer, data, settings, on_epoch)
     model = InferenceModel(bundle, weights)
     outputs = outputs_on(lambda features: model.run(features)[model.primary], held_out)
@@ -111,13 +115,32 @@ def train_epochs(
     for number in range(1, settings.epochs + 1):
         order = rng.permutation(len(data))
         batches = [order[start : start + settings.batch_size] for start in range(0, len(order), settings.batch_size)]
-        losses = [_step(trainer, data.rows(batch), settings.learning_rate) for batch in batches]
+        losses = [_step(trainer, data.rows(batch), settings) for batch in batches]
         on_epoch(Epoch(number, float(np.mean(losses))))
     return trainer.weights()
 
 
-def _step(trainer: TrainingStep, batch: LabelledData, learning_rate: float) -> float:
-    loss = trainer.step(batch.features, batch.labels, learning_rate=learning_rate)
-    if not np.isfinite(loss):
-        raise DataError("the training loss is not finite", "lower the learning rate")
+def chosen_graph(bundle: Bundle, settings: FitSettings) -> str:
+    """The name of the training graph that fits the bundle.
+
+    Raises:
+        DataError: the bundle has none of that name, or it takes no labels or no whole model (named).
+    """
+    fitting = [spec.name for spec in bundle.manifest.training if spec.label_input and spec.embedding is None]
+    if not settings.graph:
+        return GRAPH if GRAPH in fitting or not fitting else fitting[0]
+    bundle.training_graph(settings.graph)
+    if settings.graph not in fitting:
+        raise DataError(
+            f"training graph {settings.graph!r} does not fit a whole model to labels", f"these do: {', '.join(fitting)}"
+        )
+    return settings.graph
+
+
+def _step(trainer: TrainingStep, batch: LabelledData, settings: FitSettings) -> float:
+    loss = trainer.step(batch.features, batch.labels, learning_rate=settings.learning_rate, scalars=settings.scalars)
+    reports = trainer.reports
+    if not np.isfinite(loss) or (reports.get("skipped") and reports["gradient_norm"] != 0):
+        what = "loss" if not np.isfinite(loss) else "step"
+        raise DataError(f"the training {what} is not finite", "lower the learning rate")
     return loss

@@ -65,7 +65,9 @@ def task_monitors(
         places = rows_of(data, task)
         if len(places):
             rows = data.rows(places)
-            losses[places] = sample_losses(manifest.loss, outputs_on(model(task), rows), rows.labels)
+            losses[places] = sample_losses(
+                manifest.loss, outputs_on(model(task), rows), rows.labels, delta=manifest.huber_delta
+            )
     most = max(task_classes(manifest).values())
     rng = np.random.default_rng(seed)
     return {MONITOR: calibrate_loss_rise(losses, batch_size=batch_size, classes=most, rng=rng)}
