@@ -29,9 +29,10 @@ $(STAMP): $(LOCKS)/dev.txt pyproject.toml deploy/setup.sh
 mosquitto: ## install the broker where that is possible
 	@bash deploy/ensure-mosquitto.sh
 
-oracle: setup ## install torch and fed-clma, against which gradients and cohorts are checked
+oracle: setup ## install torch, its exporter and fed-clma, against which gradients and cohorts are checked
 	@$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/pip install --quiet "torch==2.13.0"
-	@# without its requirements: the locks have them, and it must not move them
+	@# without their requirements: the locks and torch have them, and they must not move them
+	@$(BIN)/python -c 'import onnxscript' 2>/dev/null || $(BIN)/pip install --quiet --no-deps "onnxscript==0.7.2" "onnx-ir==1.1.0"
 	@$(BIN)/python -c 'import clma' 2>/dev/null || $(BIN)/pip install --quiet --no-deps "fed-clma==0.1.1"
 
 setup-ci: setup mosquitto oracle

@@ -65,10 +65,9 @@ def _logits_of_two(graph: onnx.GraphProto) -> None:
         return
     if other.input[1] != sigmoid.output[0]:
         return
-    name = f"{output}.sides"
-    graph.initializer.append(numpy_helper.from_array(np.array([[0, 1]], dtype=np.float32), name))
-    logits = helper.make_node("Mul", [sigmoid.input[0], name], [output], name=pair.name)
-    pair.CopyFrom(logits)
+    pads = f"{output}.pads"
+    graph.initializer.append(numpy_helper.from_array(np.array([0, 1, 0, 0], dtype=np.int64), pads))
+    pair.CopyFrom(helper.make_node("Pad", [sigmoid.input[0], pads], [output], name=pair.name))
 
 
 def _constants_outside(graph: onnx.GraphProto) -> None:

@@ -31,8 +31,8 @@ _MASK_BELOW = -1e30
 def weight_names(model: onnx.ModelProto) -> list[str]:
     """The float32 initialisers that patterns choose from, in the graph's order.
 
-    Left out are scalars and single numbers in arithmetic (a square root of two, an epsilon), masks, running statistics, bounds,
-    exponents, and scales of quantisation. A tensor's own name still chooses any of them.
+    Left out are scalars and single numbers in arithmetic (a square root of two, an epsilon), masks, running
+    statistics, bounds, exponents, and scales of quantisation. A tensor's own name still chooses any of them.
     """
     uses: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in model.graph.node:

@@ -60,6 +60,6 @@ def _definable(model: onnx.ModelProto, trainable: Collection[str]) -> list[str]:
         ruled = node.op_type in RULES or node.op_type in FLAT or node.op_type in REFUSED
         if node.domain in ("", "ai.onnx") and not ruled and depends.intersection(node.input):
             schema = defs.get_schema(node.op_type, opset)
-            if schema.has_function or schema.has_context_dependent_function:
+            if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]  # no stub
                 names.add(node.op_type)
     return sorted(names)

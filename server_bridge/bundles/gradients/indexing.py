@@ -38,9 +38,9 @@ def gather(site: Site) -> Mapping[int, str]:
 
 def gather_elements(site: Site) -> Mapping[int, str]:
     """Elements by index along an axis."""
-    graph = site.graph
-    attributes = {"axis": site.integer("axis", 0), "reduction": "add"}
-    return {0: graph.emit("ScatterElements", _zeros(site), site.node.input[1], site.upstream, **attributes)}
+    axis, indices = site.integer("axis", 0), site.node.input[1]
+    total = site.graph.emit("ScatterElements", _zeros(site), indices, site.upstream, axis=axis, reduction="add")
+    return {0: total}
 
 
 def gather_nd(site: Site) -> Mapping[int, str]:
