@@ -16,6 +16,7 @@ Statistics = Literal["frozen", "batch"]
 
 MOMENTUM_DEFAULT = 0.9
 """The share of the old running statistic that is kept, where a node names none (ONNX; torch's momentum is 1 - this)."""
+_VARIANCE_MAX = 1e38
 
 
 def use_batch_statistics(
@@ -26,7 +27,8 @@ def use_batch_statistics(
     The running variance takes the unbiased variance of the batch (divided by n - 1, n values a channel), as
     torch's does; ONNX's own training mode takes the biased one (divided by n). Normalisation and gradient use the
     biased one in both. Where a channel has a single value (torch raises), the layer's output is its bias, nothing
-    below it learns from that batch, and the running statistics stay as they were.
+    below it learns from that batch, and the running statistics stay as they were; so do those of a channel whose
+    variance leaves float32.
 
     Args:
         graph: where to write; it holds ``nodes`` already.
@@ -51,27 +53,39 @@ def use_batch_statistics(
 def _renew(graph: GraphBuilder, forward: Forward, node: onnx.NodeProto, renewed: dict[str, str]) -> None:
     """momentum running + (1 - momentum) batch; with momentum 0 the operator itself gives the batch's."""
     momentum = next((a.f for a in node.attribute if a.name == "momentum"), MOMENTUM_DEFAULT)
+    running = list(node.input[3:5])
+    more, unbiased = _trained_by_batch(graph, node, forward.shapes[node.input[1]][0] or 1)
+    batch = (node.output[1], graph.emit("Mul", node.output[2], unbiased))
+    fits = graph.emit("And", more, graph.emit("Less", batch[1], graph.scalar(_VARIANCE_MAX)))
+    for statistic, fresh in zip(running, batch, strict=True):
+        old = renewed.get(statistic, statistic)
+        kept = graph.emit("Mul", old, graph.scalar(momentum))
+        moved = graph.emit("Add", kept, graph.emit("Mul", fresh, graph.scalar(1 - momentum)))
+        renewed[statistic] = graph.emit("Where", fits, moved, old)
+
+
+def _trained_by_batch(graph: GraphBuilder, node: onnx.NodeProto, channels: int) -> tuple[str, str]:
+    """Set a node to training mode; whether a channel has more than one value, and n / (n - 1), 1 where it has one.
+
+    onnxruntime writes the batch's statistics into the memory of the running ones that the node reads, be they graph
+    inputs or initialisers. So it gets a product of them, which nothing else reads and no optimisation can fold.
+    """
+    place, written = graph.nodes.index(node), len(graph.nodes)
+    size = graph.emit("Cast", graph.emit("Size", node.input[0]), to=TensorProto.FLOAT)
+    count = graph.emit("Div", size, graph.scalar(channels))
+    one = graph.scalar(1.0)
+    unbiased = graph.emit("Div", count, graph.emit("Max", graph.emit("Sub", count, one), one))
+    spare = [graph.emit("Mul", statistic, unbiased) for statistic in node.input[3:5]]
+    before = graph.nodes[written:]
+    del graph.nodes[written:]
+    graph.nodes[place:place] = before
+    node.input[3], node.input[4] = spare
     kept = [attribute for attribute in node.attribute if attribute.name not in ("momentum", "training_mode")]
     del node.attribute[:]
     node.attribute.extend([*kept, helper.make_attribute("momentum", 0.0), helper.make_attribute("training_mode", 1)])
     del node.output[1:]
     node.output.extend(graph.fresh(hint) for hint in ("batch_mean", "batch_variance"))
-    more, unbiased = _counted(graph, node, forward.shapes[node.input[1]][0] or 1)
-    batch = (node.output[1], graph.emit("Mul", node.output[2], unbiased))
-    for statistic, fresh in zip(node.input[3:5], batch, strict=True):
-        old = renewed.get(statistic, statistic)
-        kept_part = graph.emit("Mul", old, graph.scalar(momentum))
-        moved = graph.emit("Add", kept_part, graph.emit("Mul", fresh, graph.scalar(1 - momentum)))
-        renewed[statistic] = graph.emit("Where", more, moved, old)
-
-
-def _counted(graph: GraphBuilder, node: onnx.NodeProto, channels: int) -> tuple[str, str]:
-    """Whether a channel has more than one value, and n / (n - 1); 1 where it has one."""
-    size = graph.emit("Cast", graph.emit("Size", node.input[0]), to=TensorProto.FLOAT)
-    count = graph.emit("Div", size, graph.scalar(channels))
-    one = graph.scalar(1.0)
-    others = graph.emit("Max", graph.emit("Sub", count, one), one)
-    return graph.emit("Greater", count, one), graph.emit("Div", count, others)
+    return graph.emit("Greater", count, one), unbiased
 
 
 def _refuse_unfit(forward: Forward, node: onnx.NodeProto) -> None:
