@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from edge_agent.link.settings_file import BrokerSection, Positive, Section, read_toml, settings_error
+from edge_agent.wire.codec import Identifier
 from edge_agent.wire.topics import is_identifier
 
 MIB = 1024 * 1024
@@ -101,6 +102,9 @@ class RoundSection(Section):
     data moves (`docs/training.md`). `label_shift` is for a `training_graph` without labels: the shares of the classes
     in a gateway's data are estimated; else they are taken to be those of the bundle. `send_worse`: also an update
     that made its gateway's held-out loss worse is sent; else such a gateway sits the round out and the log says so.
+    `gateway_graphs` (gateway id to training graph) lets gateways work on different tasks in the same rounds: each
+    tensor is averaged over the gateways that train it (`fedavg`, `fedadam`). `scalars` sets others of the training
+    graph than its learning rate, such as `{ momentum = 0.95, clip_norm = 1.0 }`; those left out have its defaults.
     """
 
     rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 8
@@ -108,12 +112,14 @@ class RoundSection(Section):
     evaluate_timeout_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 120.0
     attempts: Natural = 3
     training_graph: str = "adam"
+    gateway_graphs: dict[Identifier, str] = {}
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.003
     first_learning_rate: Annotated[float, Field(gt=0, le=10)] | None = None
     schedule: Literal["constant", "fed-ade"] = "constant"
     learning_rate_min: Annotated[float, Field(ge=0, le=10)] = 0.0
     label_shift: bool = False
     send_worse: bool = False
+    scalars: Annotated[dict[str, Annotated[float, Field(allow_inf_nan=False)]], Field(max_length=64)] = {}
     epochs: Annotated[int, Field(ge=1, le=1000)] = 3
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 32
     min_samples: Samples = 64
@@ -157,6 +163,17 @@ class BridgeSettings(Section):
     trigger: TriggerSection = TriggerSection()
     round: RoundSection = RoundSection()
     release: ReleaseSection = ReleaseSection()
+
+    @model_validator(mode="after")
+    def _cohorts_are_of_one_graph(self) -> Self:
+        others = {graph for graph in self.round.gateway_graphs.values() if graph != self.round.training_graph}
+        if others and self.strategy.name not in ("fedavg", "fedadam"):
+            raise ValueError(
+                f"[round] gateway_graphs has {sorted(others)[0]!r}, training_graph is {self.round.training_graph!r}:"
+                f" name = {self.strategy.name!r} compares gateways by what they trained, so all must train the same;"
+                ' take [strategy] name = "fedavg"'
+            )
+        return self
 
 
 def load_settings(path: Path) -> BridgeSettings:

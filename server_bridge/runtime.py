@@ -20,6 +20,7 @@ from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.messages import State
 from edge_agent.wire.roles import graph_named, update_specs
+from edge_agent.wire.scalars import unfit_scalar
 from edge_agent.wire.topics import FleetTopics
 from server_bridge.config import BridgeSettings
 from server_bridge.errors import BridgeFailure
@@ -247,11 +248,20 @@ def _latest(book: FileReleaseBook, settings: BridgeSettings) -> ReleaseRecord:
 
 def _refuse_unknown_graph(settings: BridgeSettings, manifest: Manifest) -> None:
     """Else every gateway would refuse every round."""
-    wanted, names = settings.round.training_graph, [graph.name for graph in manifest.training]
+    _refuse_graph("training_graph", settings.round.training_graph, manifest, settings.round.scalars)
+    for gateway, graph in settings.round.gateway_graphs.items():
+        _refuse_graph(f"gateway_graphs.{gateway}", graph, manifest, settings.round.scalars)
+
+
+def _refuse_graph(key: str, wanted: str, manifest: Manifest, scalars: Mapping[str, float]) -> None:
+    names = [graph.name for graph in manifest.training]
     if wanted in names:
-        _refuse_personal_graph(wanted, manifest)
+        _refuse_personal_graph(key, wanted, manifest)
+        unfit = unfit_scalar(graph_named(manifest, wanted), scalars)
+        if unfit:
+            raise ConfigError(f"[round] scalars: {unfit}")
         return
-    problem = f"[round] training_graph = {wanted!r}, which the bundle {manifest.name!r} does not have"
+    problem = f"[round] {key} = {wanted!r}, which the bundle {manifest.name!r} does not have"
     if not names:
         raise ConfigError(f"{problem}: it cannot be trained", "build it with `server-bridge bundle build --trainable`")
     near = difflib.get_close_matches(wanted, names, n=1)
@@ -259,10 +269,10 @@ def _refuse_unknown_graph(settings: BridgeSettings, manifest: Manifest) -> None:
     raise ConfigError(problem, f"it has {', '.join(repr(name) for name in names)}{meant}")
 
 
-def _refuse_personal_graph(name: str, manifest: Manifest) -> None:
+def _refuse_personal_graph(key: str, name: str, manifest: Manifest) -> None:
     """What is personal never leaves a gateway: there would be nothing to average."""
     if update_specs(manifest, graph_named(manifest, name)):
         return
-    problem = f"[round] training_graph = {name!r}, which trains nothing but personal tensors"
+    problem = f"[round] {key} = {name!r}, which trains nothing but personal tensors"
     shared = [graph.name for graph in manifest.training if update_specs(manifest, graph)]
     raise ConfigError(problem, f"one of {', '.join(repr(graph) for graph in shared) or 'another bundle'}")

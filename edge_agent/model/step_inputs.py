@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,26 +11,11 @@ from edge_agent.errors import DataError
 from edge_agent.model.head import fed_inputs
 from edge_agent.model.session import Session
 from edge_agent.wire.manifest import Manifest, TrainingGraphSpec
+from edge_agent.wire.scalars import LEARNING_RATE, OF_THE_STEP, STEP, unfit_scalar
 from edge_agent.wire.tensors import Weights
 
 LOSS = "loss"
-LEARNING_RATE, STEP = "learning_rate", "step"
 BASE = "base"
-_OF_THE_STEP = (LEARNING_RATE, STEP)
-_BELOW_ONE = math.nextafter(1.0, 0.0)
-_RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
-    {
-        "momentum": (0.0, _BELOW_ONE),
-        "weight_decay": (0.0, math.inf),
-        "clip_norm": (0.0, math.inf),
-        "update_norm_cap": (0.0, math.inf),
-        "proximal": (0.0, math.inf),
-        "diversity": (0.0, math.inf),
-        "confidence": (0.0, 1.0),
-    }
-)
-"""Of scalars that have one; the others need only be finite."""
-
 Buffers = dict[str, NDArray[np.float32]]
 
 
@@ -46,7 +30,7 @@ class Scalars:
     """
 
     def __init__(self, spec: TrainingGraphSpec) -> None:
-        unknown = set(spec.scalars) - {*_OF_THE_STEP, *spec.defaults}
+        unknown = set(spec.scalars) - {*OF_THE_STEP, *spec.defaults}
         if unknown:
             raise DataError(f"{spec.file} needs scalar {min(unknown)!r}, unknown to this agent")
         self._spec = spec
@@ -68,28 +52,18 @@ class Scalars:
         if not (math.isfinite(learning_rate) and learning_rate > 0):
             raise DataError(f"learning rate {learning_rate} is not positive and finite")
         if given != self._given:
-            self._refuse_unknown(given)
-            self._set({**self._spec.defaults, **given})
+            self._set(given)
             self._given = dict(given)
         self.buffers[LEARNING_RATE][...] = learning_rate
         if STEP in self.buffers:
             self.buffers[STEP][...] = step
 
-    def _set(self, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            least, most = _RANGES.get(name, (-math.inf, math.inf))
-            if not (math.isfinite(value) and least <= value <= most):
-                raise DataError(f"scalar {name!r} is {value}, outside {_range(least, most)}")
-        for name, value in values.items():
-            if name in self.buffers:
-                self.buffers[name][...] = value
-
-    def _refuse_unknown(self, given: Mapping[str, float]) -> None:
-        settable = [name for name in self._spec.scalars if name not in _OF_THE_STEP]
-        for name in given:
-            if name not in settable:
-                have = ", ".join(repr(known) for known in settable) or "none"
-                raise DataError(f"training graph {self._spec.name!r} has no scalar {name!r} to set (it has {have})")
+    def _set(self, given: Mapping[str, float]) -> None:
+        unfit = unfit_scalar(self._spec, given)
+        if unfit:
+            raise DataError(unfit)
+        for name, value in {**self._spec.defaults, **given}.items():
+            self.buffers[name][...] = value
 
 
 class ClassVectors:
@@ -159,9 +133,3 @@ def check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manifes
         odd = sorted(wanted.symmetric_difference(found))
         if odd:
             raise DataError(f"{spec.file}: {kind} {odd[0]!r} is not as the manifest says")
-
-
-def _range(least: float, most: float) -> str:
-    if most == math.inf:
-        return "0 and above" if least == 0 else "what is finite"
-    return f"[{least:g}, {'1)' if most == _BELOW_ONE else f'{most:g}]'}"

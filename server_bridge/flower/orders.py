@@ -95,7 +95,7 @@ class OrderBook:
             bundle=settings.bundle,
             base=reference,
             cohort=cohort,
-            training_graph=settings.training_graph,
+            training_graph=settings.graph_of(gateway.id),
             learning_rate=settings.learning_rate,
             epochs=settings.epochs,
             batch_size=settings.batch_size,
@@ -106,6 +106,7 @@ class OrderBook:
             schedule=settings.schedule,
             learning_rate_min=settings.learning_rate_min,
             send_worse=settings.send_worse,
+            scalars=dict(settings.scalars),
             config={**config, LABEL_SHIFT_KEY: True} if settings.label_shift else config,
         )
 

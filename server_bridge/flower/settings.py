@@ -1,5 +1,6 @@
 """What a Grid must know to turn Flower's messages into commands."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +26,8 @@ class GridSettings:
         specs: the bundle's trainable tensors, in the manifest's order.
         training_graph: one of the bundle's.
         carried: the tensors that an update by that graph carries, in the same order; all that are shared if not given.
+        gateway_graphs: another training graph of the bundle, by the gateway that trains it.
+        graph_carries: the tensors of an update by these graphs, by graph.
         learning_rate: of the local optimiser.
         epochs: local passes over the training set.
         batch_size: local batch.
@@ -43,6 +46,7 @@ class GridSettings:
             ``learning_rate``.
         send_worse: whether a gateway sends an update that made its held-out loss worse; else it answers with its
             figures only, and counts as one without an update.
+        scalars: of the training graph, where its defaults are not wanted; the learning rate is none of them.
         label_shift: whether a training graph without labels is told the estimated shares of the classes.
     """
 
@@ -62,6 +66,8 @@ class GridSettings:
     evaluate_timeout_s: float = 120.0
     node_wait_s: float = 60.0
     carried: tuple[TrainableSpec, ...] | None = None
+    gateway_graphs: Mapping[str, str] = field(default_factory=dict)
+    graph_carries: Mapping[str, tuple[TrainableSpec, ...]] = field(default_factory=dict)
     personal: Weights = field(default_factory=dict)
     norms: NormLimits = field(default_factory=NormLimits)
     since_sample: str | None = None
@@ -69,6 +75,7 @@ class GridSettings:
     learning_rate_min: float = 0.0
     label_shift: bool = False
     send_worse: bool = False
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def update_specs(self) -> tuple[TrainableSpec, ...]:
@@ -76,6 +83,14 @@ class GridSettings:
         if self.carried is not None:
             return self.carried
         return tuple(spec for spec in self.specs if spec.role != PERSONAL)
+
+    def graph_of(self, gateway: str) -> str:
+        """The training graph that a gateway is ordered to use."""
+        return self.gateway_graphs.get(gateway, self.training_graph)
+
+    def specs_of(self, graph: str) -> tuple[TrainableSpec, ...]:
+        """The tensors of an update by a training graph."""
+        return self.graph_carries.get(graph, self.update_specs)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.adaptation) <= ADAPTATION_NAME_MAX:

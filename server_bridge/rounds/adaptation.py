@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -54,7 +54,7 @@ class RoundSettings:
             flagged gateways answered, before the adaptation fails.
         retry_wait_s: rest before such a round is tried again.
         evaluate_timeout_s: for each candidate that a gateway evaluates before a round.
-        schedule, learning_rate_min, label_shift, send_worse: as in the orders' settings.
+        schedule, learning_rate_min, label_shift, send_worse, gateway_graphs, scalars: as in the orders' settings.
     """
 
     rounds: int
@@ -71,10 +71,12 @@ class RoundSettings:
     retry_wait_s: float = 10.0
     first_learning_rate: float | None = None
     evaluate_timeout_s: float = 120.0
+    gateway_graphs: Mapping[str, str] = field(default_factory=dict)
     schedule: Schedule = "constant"
     learning_rate_min: float = 0.0
     label_shift: bool = False
     send_worse: bool = False
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
     def learning_rate_of(self, number: int) -> float:
         """The gateways' learning rate in a round, counted from 1."""
@@ -336,6 +338,11 @@ class AdaptationRunner:
             personal=only(arrays, names_of(personal_specs(specs))),
             training_graph=settings.training_graph,
             carried=self._bundles.update_specs(adaptation.bundle, settings.training_graph),
+            gateway_graphs=settings.gateway_graphs,
+            graph_carries={
+                graph: self._bundles.update_specs(adaptation.bundle, graph)
+                for graph in settings.gateway_graphs.values()
+            },
             learning_rate=settings.learning_rate_of(adaptation.rounds_done + 1),
             epochs=settings.epochs,
             batch_size=settings.batch_size,
@@ -349,6 +356,7 @@ class AdaptationRunner:
             learning_rate_min=settings.learning_rate_min,
             label_shift=settings.label_shift,
             send_worse=settings.send_worse,
+            scalars=settings.scalars,
         )
 
     def _weights(self, adaptation: Adaptation, cohort: str) -> Weights:

@@ -260,6 +260,23 @@ def test_a_training_graph_that_the_bundle_lacks_is_named_with_those_it_has(plant
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("scalars", "words"),
+    [
+        ("{ momentum = 0.5 }", "training graph 'sgd' has no scalar 'momentum' to set (it has none)"),
+        ('{ momentum = "much" }', "scalars.momentum"),
+    ],
+)
+def test_scalars_that_the_training_graph_does_not_take_are_named(plant: Plant, scalars: str, words: str) -> None:
+    text = plant.config.read_text()
+    plant.config.write_text(text.replace('training_graph = "sgd"', f'training_graph = "sgd"\nscalars = {scalars}'))
+    command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(plant.config)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 2
+    assert words in " ".join(ended.stderr.split())
+    assert "Traceback" not in ended.stderr
+
+
 def test_a_mean_that_the_strategy_does_not_take_is_refused_at_the_start(plant: Plant) -> None:
     text = plant.config.read_text()
     name = re.search(r'\[strategy\]\nname = "[a-z-]+"\n', text)
