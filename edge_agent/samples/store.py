@@ -9,9 +9,10 @@ from edge_agent.errors import DataError
 from edge_agent.link.database import Database
 from edge_agent.samples.join import ARRIVAL, LabelJoin, count, known_ids
 from edge_agent.samples.layout import FeatureLayout, finite_rows
-from edge_agent.samples.reading import evaluation_set, insertion_of, training_set, usable_count
+from edge_agent.samples.reading import evaluation_set, feature_set, insertion_of, training_set, usable_count
 from edge_agent.samples.record import (
     ID_CHARS,
+    FeatureSet,
     Label,
     LabelledRow,
     Part,
@@ -23,6 +24,7 @@ from edge_agent.samples.record import (
 )
 from edge_agent.samples.reservoir import Reservoir
 from edge_agent.samples.retention import Retention, Room
+from edge_agent.samples.selection import NEWEST, Mixture
 from edge_agent.samples.split import part_of
 from edge_agent.samples.tables import COMPONENT, TABLES, Stage, last_number, raise_number, take_numbers
 from edge_agent.wire.manifest import TensorSpec
@@ -153,9 +155,15 @@ class SampleStore:
                 self._remember(from_sample)
             return usable_count(self._db, self._layout, Part.TRAIN, from_sample, task=task)
 
-    def training_set(self, from_sample: str | None, limit: int, *, task: str | None = None) -> SampleSet:
-        """The newest ``limit`` of :meth:`trainable_count`'s samples, oldest first."""
-        return training_set(self._db, self._layout, from_sample=from_sample, limit=limit, task=task)
+    def training_set(
+        self, from_sample: str | None, limit: int, *, task: str | None = None, mixture: Mixture = NEWEST
+    ) -> SampleSet:
+        """The newest ``limit`` of :meth:`trainable_count`'s samples, oldest first; older ones if the mixture asks."""
+        return training_set(self._db, self._layout, from_sample=from_sample, limit=limit, task=task, mixture=mixture)
+
+    def feature_set(self, from_sample: str | None, limit: int, *, task: str | None = None) -> FeatureSet:
+        """The newest ``limit`` samples of the train part, with labels or without."""
+        return feature_set(self._db, self._layout, from_sample=from_sample, limit=limit, task=task)
 
     def evaluation_set(self, since_sample: str | None, limit: int) -> SampleSet:
         """The newest labelled holdout samples; if there is none, those of the proof part."""

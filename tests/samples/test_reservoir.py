@@ -1,0 +1,286 @@
+"""The part of the store that stands for the whole past."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from edge_agent.link.database import Database, find_damage, open_database
+from edge_agent.samples.layout import FeatureLayout
+from edge_agent.samples.record import Label, Part
+from edge_agent.samples.selection import Mixture
+from edge_agent.samples.store import SampleStore
+from edge_agent.samples.tables import Stage
+from tests.power_cut import Power, at_every_step, until_the_cut
+from tests.samples.served import CLASSES, INPUTS, batch, predictions
+
+DAY_S = 86_400.0
+
+
+def store_on(
+    db: Database,
+    *,
+    recent: int = 10,
+    reservoir: int = 20,
+    unlabelled: int = 5,
+    proof_share: float = 0.0,
+    classes: int | None = CLASSES,
+    seed: int | None = 3,
+) -> SampleStore:
+    return SampleStore(
+        db,
+        inputs=INPUTS,
+        classes=classes,
+        proof_share=proof_share,
+        max_samples=recent,
+        label_wait_s=DAY_S,
+        reservoir_samples=reservoir,
+        unlabelled_samples=unlabelled,
+        reservoir_seed=seed,
+    )
+
+
+def put(store: SampleStore, numbers: range | list[int], labels: list[int] | list[float], now_s: float = 0.0) -> None:
+    """Samples whose labels were there before: none leaves the recent part without its label."""
+    store.label([Label(f"s{number}", label) for number, label in zip(numbers, labels, strict=True)], now_s)
+    store.add(batch(*numbers), predictions(len(numbers)), now_s)
+
+
+def held(db: Database, stage: Stage = Stage.KEPT) -> list[tuple[int, int]]:
+    """Number and label of every sample at a stage, oldest first."""
+    rows = db.query("SELECT id, label FROM sample WHERE stage = ? ORDER BY seq", (int(stage),))
+    return [(int(row[0][1:]), row[1]) for row in rows]
+
+
+def consistent(db: Database) -> None:
+    """What a stratum is said to hold is what is there, and all of it lies below its threshold."""
+    for stratum, said, threshold in db.query("SELECT stratum, held, threshold FROM stratum"):
+        rows = db.query("SELECT draw FROM sample WHERE stage = 1 AND stratum = ?", (stratum,))
+        assert len(rows) == said
+        assert all(draw < threshold for (draw,) in rows)
+    assert db.query("SELECT count(*) FROM sample") == db.query("SELECT count(*) FROM features")
+
+
+def test_every_sample_of_the_past_is_kept_with_the_same_chance(tmp_path: Path) -> None:
+    """Chi-square over ten spans of the past at level 1e-4, 25 reservoirs of 20 out of 200: a fixed set of seeds."""
+    spans: Counter[int] = Counter()
+    for seed in range(25):
+        with closing(open_database(tmp_path / f"{seed}.db", synchronous="NORMAL")) as db:
+            store = store_on(db, recent=1, seed=seed)
+            for start in range(0, 201, 67):
+                put(store, range(start, start + 67), [0] * 67)
+            kept = [number for number, _ in held(db)]
+            assert len(kept) == 20
+            spans.update(number // 20 for number in kept if number < 200)
+    assert stats.chisquare([spans[span] for span in range(10)]).pvalue > 1e-4
+
+
+def test_a_rare_class_is_not_crowded_out_and_the_others_share_the_rest(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db, recent=1, reservoir=30)
+        rare = {50: 3, 300: 3, 450: 3}
+        for start in range(0, 600, 50):
+            put(store, range(start, start + 50), [rare.get(n, n % 2) for n in range(start, start + 50)])
+        classes = Counter(label for _, label in held(db))
+        assert classes[3] == 3
+        assert sorted((classes[0], classes[1])) == [13, 14]
+        consistent(db)
+
+
+def test_targets_of_a_regression_are_one_stratum(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db, recent=1, classes=None)
+        put(store, range(100), [n / 7 for n in range(100)])
+        put(store, [100], [0.0])
+        assert len(held(db)) == 20
+        assert db.query("SELECT count(*) FROM stratum") == [(1,)]
+
+
+def test_proof_samples_have_their_share_and_training_never_reads_them(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db, recent=1, proof_share=0.25)
+        for start in range(0, 400, 100):
+            put(store, range(start, start + 100), [n % CLASSES for n in range(start, start + 100)])
+        parts: dict[str, int] = dict(db.query("SELECT part, count(*) FROM sample WHERE stage = 1 GROUP BY part"))
+        assert parts == {Part.TRAIN: 15, Part.PROOF: 5}
+        ids = {row[0] for row in db.query("SELECT id FROM sample WHERE part = 'proof'")}
+        assert not ids & set(store.training_set(None, 100, mixture=Mixture(0.9)).ids)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    moves=st.lists(
+        st.tuples(st.integers(1, 8), st.integers(0, 255), st.booleans(), st.integers(0, 8)), min_size=1, max_size=12
+    )
+)
+def test_any_history_leaves_the_store_within_its_bounds_and_its_books_right(
+    moves: list[tuple[int, int, bool, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Labels that come, come late or never; restarts with another room."""
+    path = tmp_path_factory.mktemp("store") / "s.db"
+    db = open_database(path, synchronous="NORMAL")
+    store, number, waiting, now_s, size = store_on(db, recent=6, reservoir=8), 0, list[int](), 0.0, 8
+    for count, come, restart, size_then in moves:
+        numbers = list(range(number, number + count))
+        number, now_s = number + count, now_s + DAY_S / 2
+        store.add(batch(*numbers), predictions(count), now_s)
+        now = [n for place, n in enumerate(numbers) if come >> place & 1]
+        store.label([Label(f"s{n}", n % CLASSES) for n in [*now, *waiting]], now_s)
+        waiting = [n for n in numbers if n not in now]
+        if restart:
+            size = size_then
+            store = store_on(db, recent=6, reservoir=size)
+        consistent(db)
+        assert len(held(db)) <= size
+        unlabelled = db.query("SELECT count(*) FROM sample WHERE stage = 2 AND arrival IS NULL")
+        assert unlabelled[0][0] <= 5
+    db.close()
+
+
+def test_a_late_label_finds_a_sample_that_was_given_up_and_it_is_recent_again(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db)
+        store.add(batch(1, 2), predictions(2), 0.0)
+        store.add(batch(3), predictions(1), 2 * DAY_S)
+        assert store.counts.unlabelled == 2
+        assert [row.id for row in store.label([Label("s1", 1)], 2 * DAY_S)] == ["s1"]
+        store.add(batch(4), predictions(1), 2 * DAY_S)
+        assert held(db, Stage.RECENT)[0] == (1, 1)
+        assert store.training_set(None, 10).ids == ["s1"]
+        assert store.feature_set(None, 10).ids == ["s1", "s2", "s3", "s4"]
+
+
+def test_only_the_newest_unlabelled_ones_of_the_train_part_stay(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db, recent=3, proof_share=0.3)
+        for start in range(0, 60, 10):
+            store.add(batch(*range(start, start + 10)), predictions(10), 0.0)
+        assert store.counts.unlabelled == 5
+        assert {row[0] for row in db.query("SELECT part FROM sample WHERE stage = 2")} == {"train"}
+
+
+def test_a_set_takes_its_share_from_before_the_drift_and_the_rest_from_after(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db, recent=40, reservoir=40)
+        for start in range(0, 120, 10):
+            put(store, range(start, start + 10), [n % CLASSES for n in range(start, start + 10)])
+        plain = store.training_set("s100", 50)
+        assert plain.ids == [f"s{n}" for n in range(100, 120)]
+        assert plain.rehearsed == 0
+        mixed = store.training_set("s100", 50, mixture=Mixture(0.5))
+        assert mixed.rehearsed == 20
+        assert all(int(name[1:]) < 100 for name in mixed.ids[:20])
+        assert mixed.ids[20:] == plain.ids
+        assert set(Counter(mixed.labels[:20].tolist()).values()) == {5}
+        assert store.training_set("s100", 50, mixture=Mixture(0.5)).ids == mixed.ids
+        assert store.training_set("s100", 50, mixture=Mixture(0.5, seed=1)).ids != mixed.ids
+        short = store.training_set("s100", 10, mixture=Mixture(0.5))
+        assert (len(short.ids), short.rehearsed) == (10, 5)
+        assert store.training_set("unknown", 10, mixture=Mixture(0.5)).ids == []
+        assert store.trainable_count("s100") == 20
+
+
+def test_a_balanced_set_has_the_newest_of_every_class(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db, recent=100)
+        put(store, range(50), [1 if n in (3, 30, 31) else 0 for n in range(50)])
+        ids = store.training_set(None, 8, mixture=Mixture(balanced=True)).ids
+        assert ids == ["s3", "s30", "s31", "s45", "s46", "s47", "s48", "s49"]
+
+
+def test_a_database_of_the_version_before_keeps_its_samples(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "s.db")) as db:
+        db.define("samples", OLD_TABLES)
+        with db.transaction():
+            db.execute("INSERT INTO layout (digest) VALUES (?)", (FeatureLayout(INPUTS).digest,))
+            db.execute("INSERT INTO model (bundle, weights, version, cohort) VALUES ('b', 'w', 1, 'root')")
+            db.execute("INSERT INTO sequence VALUES ('sample', 30), ('arrival', 30)")
+            row = np.zeros(6, "<f4").tobytes() + np.zeros(1, "<i8").tobytes()
+            for seq in range(1, 31):
+                db.execute(
+                    "INSERT INTO sample VALUES (?, ?, 0.0, 'train', 1, 1, 0.0, ?, 1, ?)",
+                    (seq, f"s{seq}", np.zeros(4, "<f4").tobytes(), seq),
+                )
+                db.execute("INSERT INTO features VALUES (?, ?)", (seq, row))
+        store = store_on(db)
+        assert store.training_set(None, 100).ids == [f"s{n}" for n in range(1, 31)]
+        put(store, [31], [1])
+        assert store.training_set(None, 100).ids == [f"s{n}" for n in range(22, 32)]
+        assert store.counts.reservoir == 20
+        consistent(db)
+
+
+def test_a_power_cut_at_any_commit_leaves_the_books_right(tmp_path: Path) -> None:
+    def act(path: Path, k: int) -> Power:
+        path.mkdir()
+        db = open_database(path / "s.db", synchronous="FULL")
+        with until_the_cut(k, path) as power:
+            store = store_on(db, recent=4, reservoir=6)
+            for start in range(0, 24, 4):
+                put(store, range(start, start + 4), [n % 3 for n in range(start, start + 4)])
+        db.close()
+        with closing(open_database(path / "s.db")) as again:
+            store = store_on(again, recent=4, reservoir=6)
+            put(store, range(100, 104), [0] * 4)
+            consistent(again)
+            assert len(held(again)) <= 6
+        return power
+
+    assert at_every_step(act, tmp_path) > 12
+
+
+def test_a_killed_writer_leaves_a_sound_store(tmp_path: Path) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "s.db")], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == b"full\n"
+    time.sleep(0.2)
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait(10)
+    writer.stdout.close()
+    assert find_damage(tmp_path / "s.db") is None
+    with closing(open_database(tmp_path / "s.db")) as db:
+        consistent(db)
+        store = store_on(db, recent=20, reservoir=30)
+        assert store.counts.reservoir == 30
+        assert len(store.training_set(None, 50, mixture=Mixture(0.5)).ids) == 40
+
+
+WRITER = """
+import itertools, sys
+from pathlib import Path
+from edge_agent.link.database import open_database
+from tests.samples.test_reservoir import put, store_on
+store = store_on(open_database(Path(sys.argv[1]), synchronous="NORMAL"), recent=20, reservoir=30)
+for start in itertools.count(0, 8):
+    put(store, range(start, start + 8), [n % 4 for n in range(start, start + 8)])
+    if start == 400:
+        print("full", flush=True)
+"""
+
+OLD_TABLES = (
+    "CREATE TABLE sequence (name TEXT PRIMARY KEY, last INTEGER NOT NULL)",
+    "CREATE TABLE layout (layout INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE)",
+    """CREATE TABLE model (model INTEGER PRIMARY KEY,
+        bundle TEXT NOT NULL, weights TEXT NOT NULL, version INTEGER NOT NULL, cohort TEXT NOT NULL,
+        UNIQUE (bundle, weights, version, cohort))""",
+    """CREATE TABLE sample (seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, time_s REAL NOT NULL, part TEXT NOT NULL,
+        layout INTEGER NOT NULL, model INTEGER NOT NULL, added_s REAL NOT NULL, output BLOB NOT NULL, label,
+        arrival INTEGER)""",
+    """CREATE TABLE features (
+        seq INTEGER PRIMARY KEY REFERENCES sample (seq) ON DELETE CASCADE, data BLOB NOT NULL)""",
+    "CREATE UNIQUE INDEX sample_arrival ON sample (arrival) WHERE arrival IS NOT NULL",
+    "CREATE INDEX sample_pending ON sample (added_s) WHERE arrival IS NULL",
+    "CREATE INDEX sample_usable ON sample (part, layout, seq) WHERE arrival IS NOT NULL",
+    "CREATE TABLE early_label (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, value, added_s REAL NOT NULL)",
+    "CREATE TABLE origin (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL)",
+)
