@@ -30,6 +30,9 @@ class ToyFleet:
     drifts: dict[str, Drift]
     strategy: str = "clma"
     rounds: int = 2
+    training_graph: str = "adam"
+    learning_rate: float = 0.01
+    max_samples: int = 600
     extra: tuple[str, ...] = ()
     founded: Callable[[Path], None] = lambda bridge_dir: None
     """Called with the bridge's folder before any gateway is provisioned."""
@@ -98,11 +101,12 @@ class ToyFleet:
             "trigger": {"min_flags": 2, "settle_s": 1.0, "min_samples": 150, "min_samples_cap_s": 30.0},
             "round": {
                 "rounds": self.rounds,
+                "training_graph": self.training_graph,
                 "timeout_s": 40.0,
-                "learning_rate": 0.01,
+                "learning_rate": self.learning_rate,
                 "epochs": 4,
                 "min_samples": 50,
-                "max_samples": 600,
+                "max_samples": self.max_samples,
             },
         }
 

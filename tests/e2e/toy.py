@@ -1,5 +1,6 @@
 """A model that fits in a second and drifts in two ways: small enough to close the whole loop in a test."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,14 +67,21 @@ def toy_net(seed: int = 0) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def toy_bundle(directory: Path) -> Bundle:
-    """The toy net, fitted on clean samples by its own training graph, and calibrated."""
+def toy_bundle(directory: Path, *, head: bool = False, personal: Sequence[str] = ()) -> Bundle:
+    """The toy net, fitted on clean samples by its own training graph, and calibrated.
+
+    Args:
+        head: whether it has graphs that train its head on embeddings.
+        personal: patterns of the tensors that stay on each gateway.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(1)
     for name, count in (("train", 1200), ("calibration", 800)):
         x, label = draw(rng, count)
         np.savez(directory / f"{name}.npz", x=x, label=label)
-    settings = BuildSettings(trainable=["w*", "b*"], loss="cross-entropy", name="toy")
+    settings = BuildSettings(
+        trainable=["w*", "b*"], loss="cross-entropy", name="toy", head=head, personal=list(personal)
+    )
     build_bundle(toy_net(), directory / "calibration.npz", settings, directory / "raw")
     fit = FitSettings(epochs=12, learning_rate=0.01)
     return fit_bundle(
