@@ -1,7 +1,7 @@
 """The part of a model above an embedding, cut out: it is trained on embeddings that were computed once."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import onnx
 from onnx import TensorProto, helper
@@ -10,6 +10,7 @@ from edge_agent.errors import DataError
 from edge_agent.wire.manifest import HeadSpec
 from server_bridge.bundles.checks import for_training
 from server_bridge.bundles.gradients.batch_statistics import is_batch_normalisation
+from server_bridge.bundles.gradients.expansion import expanded
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.graph import read_by
 from server_bridge.bundles.gradients.training_graph import Plan, TrainingGraph, training_graph
@@ -82,27 +83,30 @@ def cut_head(served: onnx.ModelProto, trainable: Collection[str], embedding: str
 
 
 def head_graphs(head: Head, settings: BuildSettings) -> list[TrainingGraph]:
-    """The head's training graph by every optimiser, ``head-<optimiser>``.
+    """The head's training graph by every optimiser, ``head-<optimiser>``; with a proximal term ``prox-head-...``.
 
     Raises:
         DataError: an operator of the head has no gradient rule (node, operator, attribute named).
     """
-    forward = Forward.read(for_training(head.model))
     norms = [node for node in head.model.graph.node if is_batch_normalisation(node)]
     renewed = {name for node in norms for name in node.input[3:5]} if settings.statistics == "batch" else set()
     trainable = [name for name in head.trainable if name not in renewed]
-    made = []
-    for optimiser in settings.optimisers:
-        plan = Plan(
-            f"head-{optimiser}",
+    forward = Forward.read(expanded(for_training(head.model), set(trainable)))
+    planned = [
+        Plan(
+            f"{prefix}-{optimiser}",
             trainable,
             settings.objective(),
             optimiser,
             statistics="batch" if renewed else "frozen",
+            anchored=prefix != "head",
+            weight_decay=settings.weight_decay,
+            embedding=head.embedding,
         )
-        graph = training_graph(forward, head.model.graph.output[0].name, plan)
-        made.append(replace(graph, spec=graph.spec.model_copy(update={"embedding": head.embedding})))
-    return made
+        for prefix in ("head", "prox-head")[: 2 if settings.proximal else 1]
+        for optimiser in settings.optimisers
+    ]
+    return [training_graph(forward, head.model.graph.output[0].name, plan) for plan in planned]
 
 
 def with_embedding(served: onnx.ModelProto, head: Head) -> onnx.ModelProto:
