@@ -78,8 +78,12 @@ class OperatorGraph:
             opset_imports=model.opset_import,
             ir_version=model.ir_version,
         )
-        self._found, self._extra = found, extra
+        self._found, self._extra, self._shape = found, extra, forward.shapes["y"]
         self._session = Session("gradients", self.proto.SerializeToString(), {}, threads=threads)
+
+    def output_shape(self, x: Array) -> tuple[int, ...]:
+        """Of ``y``, for as many samples as ``x`` has."""
+        return tuple(len(x) if size is None else size for size in self._shape)
 
     def run(self, x: Array, upstream: Array) -> dict[str, Array]:
         """``y``, the gradients by the value's name, and what the rewriting pass added."""
