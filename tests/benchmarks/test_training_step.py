@@ -12,7 +12,7 @@ pytestmark = pytest.mark.oracle
 
 
 def test_a_quick_run_compares_the_same_net(tmp_path: Path) -> None:
-    found = run([case("mlp")], tmp_path / "work", rounds=2, threads=[1], share=0.02)
+    found = run([case("mlp")], tmp_path / "work", rounds=2, threads=[1], optimisers=["adam"], share=0.05)
     (outcome,) = found.outcomes
     assert outcome.parameters == 64 * 128 + 128 + 128 * 16 + 16
     assert outcome.ratio > 0

@@ -17,9 +17,10 @@ from tests.benchmarks.step_data.cases import CASES, Case, case
 from tests.benchmarks.step_data.chart import chart
 from tests.benchmarks.step_data.duel import Outcome, duel
 from tests.benchmarks.step_data.made import make
+from tests.benchmarks.step_data.side import OPTIMISERS
 from tests.benchmarks.step_data.swap import Swap, measure
 
-TITLE = "Training step, batch 32, Adam, beside torch eager"
+TITLE = "Training step, batch 32, beside torch eager"
 SESSION_GOAL_MS, SWAP_GOAL_MS = 60.0, 50.0
 QUICK_NETS = ("mlp",)
 
@@ -42,7 +43,15 @@ class Findings:
         }
 
 
-def run(cases: Sequence[Case], folder: Path, *, rounds: int, threads: Sequence[int], share: float = 1.0) -> Findings:
+def run(
+    cases: Sequence[Case],
+    folder: Path,
+    *,
+    rounds: int,
+    threads: Sequence[int],
+    optimisers: Sequence[str] = OPTIMISERS,
+    share: float = 1.0,
+) -> Findings:
     """Compare every net, printing as it goes.
 
     Args:
@@ -59,8 +68,10 @@ def run(cases: Sequence[Case], folder: Path, *, rounds: int, threads: Sequence[i
         swaps.append(measure(entry.name, folder / entry.name))
         print(swap_line(swaps[-1]), flush=True)
         for count in threads:
-            outcomes.append(duel(entry, folder / entry.name, threads=count, rounds=rounds, share=share))
-            print(step_line(outcomes[-1]), flush=True)
+            for optimiser in optimisers:
+                place = folder / entry.name
+                outcomes.append(duel(entry, place, optimiser=optimiser, threads=count, rounds=rounds, share=share))
+                print(step_line(outcomes[-1]), flush=True)
     return Findings(outcomes, swaps)
 
 
@@ -69,8 +80,8 @@ def step_line(outcome: Outcome) -> str:
     ratio = _bold_if(f"{outcome.ratio:.2f}", missed=outcome.ratio > outcome.goal)
     memory = _bold_if(f"{outcome.rss_ratio:.2f}", missed=outcome.rss_ratio > outcome.rss_goal)
     return (
-        f"| {outcome.title} | {outcome.parameters:,} | {outcome.threads} | {outcome.torch_ms:.3f} ms"
-        f" | {outcome.ours_ms:.3f} ms | {ratio} | {outcome.goal:.2f} | {outcome.torch_mb:.0f} MB"
+        f"| {outcome.title} | {outcome.parameters:,} | {outcome.optimiser} | {outcome.threads}"
+        f" | {outcome.torch_ms:.3f} ms | {outcome.ours_ms:.3f} ms | {ratio} | {outcome.goal:.2f} | {outcome.torch_mb:.0f} MB"
         f" | {outcome.ours_mb:.0f} MB | {memory} |"
     )
 
@@ -89,6 +100,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--nets", nargs="+", choices=names, default=names)
     parser.add_argument("--rounds", type=int, default=15, help="timed, interleaved (default 15)")
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--optimisers", nargs="+", choices=OPTIMISERS, default=OPTIMISERS)
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     parser.add_argument("--quick", action="store_true", help="a net, few steps: seconds")
     chosen = parser.parse_args(arguments)
@@ -96,7 +108,14 @@ def main(arguments: Sequence[str]) -> None:
     if chosen.quick:
         nets, rounds, threads, share = QUICK_NETS, 2, [1], 0.1
     with tempfile.TemporaryDirectory() as folder:
-        found = run([case(name) for name in nets], Path(folder), rounds=rounds, threads=threads, share=share)
+        found = run(
+            [case(name) for name in nets],
+            Path(folder),
+            rounds=rounds,
+            threads=threads,
+            optimisers=chosen.optimisers,
+            share=share,
+        )
     if chosen.save:
         save(found)
 

@@ -22,7 +22,7 @@ def chart(outcomes: Sequence[Outcome]) -> str:
         drawing.text(scale(number * TICK), bottom + 14, f"{number * TICK:g}", text_anchor="middle")
     for row, outcome in enumerate(outcomes):
         top = TOP + ROW * row
-        words = f"{outcome.title}, {outcome.threads} thread{'s' if outcome.threads > 1 else ''}"
+        words = f"{outcome.title}, {outcome.optimiser}{', 2 threads' if outcome.threads > 1 else ''}"
         drawing.text(LEFT - 6, top + 13, words, text_anchor="end")
         colour = ACTIVE_COLOUR if outcome.ratio <= outcome.goal else DRIFT_COLOUR
         drawing.rect(LEFT, top + 3, scale(min(outcome.ratio, MOST)) - LEFT, ROW - 8, colour)

@@ -1,7 +1,7 @@
 """One side of the comparison in a process of its own: trains as often as it is told, on a batch that never changes.
 
-``python -m tests.benchmarks.step_data.side ours|torch NAME FOLDER THREADS``; a number of steps a line on standard
-input, a JSON object a line on standard output: CPU seconds, seconds, the last loss, peak resident bytes.
+``python -m tests.benchmarks.step_data.side ours|torch NAME FOLDER OPTIMISER THREADS``; a number of steps a line on
+standard input, a JSON object a line on standard output: CPU seconds, seconds, the last loss, peak resident bytes.
 """
 
 import json
@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 LEARNING_RATE = 0.001
-GRAPH = "adam"
+OPTIMISERS = ("sgd", "adam")
 
 Steps = Callable[[int], float]
 """Trains so many steps and gives the loss before the last."""
 
 
-def ours(folder: Path, threads: int) -> Steps:
+def ours(folder: Path, optimiser: str, threads: int) -> Steps:
     """The bundle's training graph, as a gateway runs it."""
     from edge_agent.model.bundle import load_bundle
     from edge_agent.model.training_step import TrainingStep
 
     bundle = load_bundle(folder / "bundle")
-    trainer = TrainingStep(bundle, GRAPH, bundle.initial_weights(), threads=threads)
+    trainer = TrainingStep(bundle, optimiser, bundle.initial_weights(), threads=threads)
     with np.load(folder / "batch.npz") as batch:
         features, labels = {bundle.manifest.inputs[0].name: batch["x"]}, batch["label"]
 
@@ -39,7 +39,7 @@ def ours(folder: Path, threads: int) -> Steps:
     return steps
 
 
-def eager(folder: Path, name: str, threads: int) -> Steps:
+def eager(folder: Path, name: str, optimiser: str, threads: int) -> Steps:
     """Torch, eager, as its tutorials write it."""
     import torch
 
@@ -49,17 +49,18 @@ def eager(folder: Path, name: str, threads: int) -> Steps:
     torch.set_num_threads(threads)
     net = draw(case(name), 0)
     net.load_state_dict(torch.load(folder / "torch.pt"))
-    optimiser = torch.optim.Adam(net.parameters(), LEARNING_RATE)
+    kind = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}[optimiser]
+    descent = kind(net.parameters(), LEARNING_RATE)
     with np.load(folder / "batch.npz") as batch:
         features, labels = torch.tensor(batch["x"]), torch.tensor(batch["label"])
 
     def steps(count: int) -> float:
         value = 0.0
         for _ in range(count):
-            optimiser.zero_grad()
+            descent.zero_grad()
             loss: Any = torch.nn.functional.cross_entropy(net(features), labels)
             loss.backward()
-            optimiser.step()
+            descent.step()
             value = loss.item()
         return value
 
@@ -74,9 +75,10 @@ def peak_bytes() -> int:
     raise RuntimeError("/proc/self/status has no VmHWM")
 
 
-def main(which: str, name: str, folder: Path, threads: int) -> None:
+def main(which: str, name: str, folder: Path, optimiser: str, threads: int) -> None:
     """Answer every line."""
-    steps = ours(folder, threads) if which == "ours" else eager(folder, name, threads)
+    mine = which == "ours"
+    steps = ours(folder, optimiser, threads) if mine else eager(folder, name, optimiser, threads)
     for line in sys.stdin:
         began_s, cpu_s = time.perf_counter(), time.process_time()
         loss = steps(int(line))
@@ -85,4 +87,4 @@ def main(which: str, name: str, folder: Path, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4], int(sys.argv[5]))

@@ -16,7 +16,6 @@ from edge_agent.model.bundle import load_bundle
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.samples.record import SampleBatch
 from edge_agent.serving.server import ModelServer
-from tests.benchmarks.step_data.side import GRAPH
 
 REPEATS = 7
 
@@ -45,7 +44,7 @@ def measure(name: str, folder: Path) -> Swap:
     """Measure a case's folder as `made.make` left it."""
     bundle = load_bundle(folder / "bundle")
     weights = bundle.initial_weights()
-    session_ms = _median_ms(lambda: TrainingStep(bundle, GRAPH, weights))
+    session_ms = _median_ms(lambda: TrainingStep(bundle, "adam", weights))
     rng = np.random.default_rng(1)
     other = {
         key: (value + rng.normal(scale=0.01, size=value.shape)).astype(np.float32) for key, value in weights.items()
