@@ -7,6 +7,7 @@ import numpy as np
 
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.errors import WireError
+from edge_agent.wire.manifest import TrainableSpec
 from edge_agent.wire.messages import Evaluate, EvaluateResult, Train, TrainFindings, TrainResult
 from edge_agent.wire.roles import names_of, only
 from edge_agent.wire.tensors import Weights
@@ -44,6 +45,7 @@ class NodeResult:
         update_norm: Euclidean length of the update, if it could be decoded.
         weights: base plus update, for a good train result, until a reply is made of it.
         fingerprint: of the update's values, if it could be decoded.
+        carried: names of the tensors that the update has.
     """
 
     gateway: str
@@ -60,6 +62,7 @@ class NodeResult:
     update_norm: float | None
     weights: Weights | None
     fingerprint: str | None = None
+    carried: frozenset[str] = frozenset()
 
     @property
     def ok(self) -> bool:
@@ -83,14 +86,19 @@ def screen(assignments: Sequence[Assignment], outcomes: Sequence[Outcome], setti
     in_order = sorted(results, key=lambda result: (arrived[result.gateway], result.gateway))
     copies = check_copies({r.gateway: r.fingerprint for r in in_order if r.ok and r.fingerprint is not None})
     results = [_refuse(r, copies[r.gateway]) if r.gateway in copies else r for r in results]
-    lengths = {r.gateway: r.update_norm for r in results if r.ok and r.update_norm is not None}
-    carried = names_of(settings.update_specs)
-    bases = {id(r.base_weights): r.base_weights for r in results if r.gateway in lengths}
-    base_lengths = {name: tensors_norm(only(base, carried)) for name, base in bases.items()}
-    refused = check_norms(
-        lengths, {r.gateway: base_lengths[id(r.base_weights)] for r in results if r.gateway in lengths}, settings.norms
-    )
+    decoded = [r for r in results if r.ok and r.update_norm is not None]
+    refused: dict[str, Refusal] = {}
+    for carried in dict.fromkeys(result.carried for result in decoded):
+        refused |= _too_long([result for result in decoded if result.carried == carried], carried, settings)
     return [_refuse(r, refused[r.gateway]) if r.gateway in refused else r for r in results]
+
+
+def _too_long(results: Sequence[NodeResult], carried: frozenset[str], settings: GridSettings) -> dict[str, Refusal]:
+    """Of updates of the same tensors, those that are far longer than they can be."""
+    lengths = {result.gateway: result.update_norm or 0.0 for result in results}
+    bases = {id(result.base_weights): result.base_weights for result in results}
+    base_lengths = {number: tensors_norm(only(base, carried)) for number, base in bases.items()}
+    return check_norms(lengths, {r.gateway: base_lengths[id(r.base_weights)] for r in results}, settings.norms)
 
 
 def _fingerprint(delta: Weights) -> str:
@@ -131,7 +139,8 @@ def _read(assignment: Assignment, outcome: Outcome, settings: GridSettings) -> N
         refusal = _mismatch(assignment, answer, settings) or check_examples(
             answer.metrics.get(EXAMPLES_KEY), at_most=action.max_samples
         )
-        return _refuse(result, refusal) if refusal else _decode(result, outcome, answer, settings)
+        specs = settings.specs_of(action.training_graph)
+        return _refuse(result, refusal) if refusal else _decode(result, outcome, answer, settings, specs)
     if isinstance(action, Evaluate) and isinstance(answer, EvaluateResult):
         result = replace(result, metrics=dict(answer.metrics))
         refusal = _other_weights(assignment, answer) or check_examples(
@@ -159,19 +168,27 @@ def _other_weights(assignment: Assignment, answer: EvaluateResult) -> Refusal | 
     return None
 
 
-def _decode(result: NodeResult, outcome: Outcome, answer: TrainResult, settings: GridSettings) -> NodeResult:
+def _decode(
+    result: NodeResult, outcome: Outcome, answer: TrainResult, settings: GridSettings, specs: Sequence[TrainableSpec]
+) -> NodeResult:
     if outcome.update is None:
         return _refuse(result, Refusal("bad-update", "the update did not come"))
     if sha256_hex(outcome.update) != answer.update.digest:
         return _refuse(result, Refusal("bad-update", "the update's digest is not the manifest's"))
     try:
-        delta = decode_update(outcome.update, settings.coding, settings.update_specs)
+        delta = decode_update(outcome.update, settings.coding, specs)
     except WireError as error:
         return _refuse(result, Refusal("bad-tensors", error.problem))
     with np.errstate(over="ignore", invalid="ignore"):
         moved = {name: result.base_weights[name] + tensor for name, tensor in delta.items()}
     weights = {name: moved.get(name, tensor) for name, tensor in result.base_weights.items()}
-    result = replace(result, update_norm=tensors_norm(delta), weights=weights, fingerprint=_fingerprint(delta))
+    result = replace(
+        result,
+        update_norm=tensors_norm(delta),
+        weights=weights,
+        fingerprint=_fingerprint(delta),
+        carried=names_of(specs),
+    )
     if not all(np.isfinite(tensor).all() for tensor in moved.values()):
         return _refuse(result, Refusal("bad-norm", "base plus update is not finite"))
     refusal = check_moved(result.update_norm or 0.0)
