@@ -56,6 +56,7 @@ def tiny_bundle(path: Path, weights: Weights | None = None) -> Bundle:
                 trainable=["w", "b"],
                 state=[],
                 scalars=["learning_rate"],
+                label_input="label",
             )
         ],
         opset=17,
