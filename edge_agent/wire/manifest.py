@@ -97,7 +97,7 @@ class TrainingGraphSpec(WireModel):
     trainable: Names
     state: Names
     scalars: Names
-    label_input: Name | None = "label"
+    label_input: Name | None = None
     ignore_index: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     statistics: Names = []
     anchored: bool = False

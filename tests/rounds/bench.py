@@ -72,6 +72,7 @@ def write_bundle_folder(folder: Path) -> str:
                 trainable=[spec.name for spec in SPECS],
                 state=["m", "v"],
                 scalars=["learning_rate", "step"],
+                label_input="label",
             )
         ],
         opset=17,

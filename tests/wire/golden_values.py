@@ -267,6 +267,7 @@ def _manifest() -> Manifest:
                 trainable=["conv.w"],
                 state=["m", "v"],
                 scalars=["learning_rate", "step"],
+                label_input="label",
             )
         ],
         monitors={
