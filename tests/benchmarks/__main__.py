@@ -14,10 +14,10 @@ import argparse
 import importlib
 import sys
 
-from tests.benchmarks import serving
+from tests.benchmarks import head_training, serving
 from tests.benchmarks.report import save, show
 
-BENCHMARKS = {"serving": serving}
+BENCHMARKS = {"serving": serving, "head_training": head_training}
 WITH_OPTIONS = (
     "cifar10_drift",
     "cohort_recovery",
