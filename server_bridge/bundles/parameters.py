@@ -11,13 +11,9 @@ _SETTINGS: Mapping[str, frozenset[int]] = MappingProxyType(
     {
         "BatchNormalization": frozenset({3, 4}),
         "Clip": frozenset({1, 2}),
-        "DequantizeLinear": frozenset({1}),
         "OneHot": frozenset({2}),
         "Pad": frozenset({2}),
         "Pow": frozenset({1}),
-        "QLinearConv": frozenset({1, 4, 6}),
-        "QLinearMatMul": frozenset({1, 4, 6}),
-        "QuantizeLinear": frozenset({1}),
         "Resize": frozenset({1, 2}),
     }
 )
@@ -55,13 +51,18 @@ def is_mask(tensor: onnx.TensorProto) -> bool:
 
 
 def _learned(tensor: onnx.TensorProto, node: onnx.NodeProto, position: int, made_by: Mapping[str, str]) -> bool:
-    if not tensor.dims or position in _SETTINGS.get(node.op_type, ()):
+    if not tensor.dims or _quantises(node) or position in _SETTINGS.get(node.op_type, ()):
         return False
     if node.op_type != "Add" and node.op_type not in _ARITHMETIC:
         return True
     if int(np.prod(tensor.dims)) > 1:
         return True
     return node.op_type == "Add" and any(_others(node, position, made_by))
+
+
+def _quantises(node: onnx.NodeProto) -> bool:
+    """Whether the floats that a node takes are scales: QuantizeLinear and its inverse, QLinearConv, QGemm ..."""
+    return node.op_type.startswith("Q") or "quantize" in node.op_type.lower()
 
 
 def _others(node: onnx.NodeProto, position: int, made_by: Mapping[str, str]) -> Iterator[bool]:

@@ -22,6 +22,7 @@ class Architecture:
         vocabulary: how many token numbers there are; 0 where the input is float.
         task: classes, or one value.
         frozen: name prefixes of the parameters that stay as they are.
+        free: the axis, beside the batch, whose size may differ from batch to batch; 0 for none.
     """
 
     make: Callable[[], nn.Module]
@@ -29,6 +30,7 @@ class Architecture:
     vocabulary: int = 0
     task: Literal["cross-entropy", "mse"] = "cross-entropy"
     frozen: tuple[str, ...] = ()
+    free: int = 0
 
 
 class CausalBlock(nn.Module):
@@ -194,6 +196,22 @@ class Text(nn.Module):
         return found
 
 
+class Sequence(nn.Module):
+    """Token and position embeddings, an encoder layer, and a summary of sequences of any length."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.positions = nn.Embedding(50, 16), nn.Embedding(64, 16)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.layers = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.head = nn.Linear(32, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.layers(self.table(x) + self.positions(torch.arange(x.shape[1])))
+        found: Tensor = self.head(torch.cat([inner.mean(1) + inner[:, -1], inner.amax(1) + inner[:, 1:].sum(1)], 1))
+        return found
+
+
 def _mlp() -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 12), nn.PReLU(), nn.Linear(12, CLASSES)
@@ -210,6 +228,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gru": Architecture(lambda: Recurrent(nn.GRU), (12, 3), frozen=("backbone.",)),
     "lstm": Architecture(lambda: Recurrent(nn.LSTM), (12, 3), frozen=("backbone.",)),
     "text": Architecture(lambda: Text(50), (9,), vocabulary=50),
+    "sequence": Architecture(Sequence, (12,), vocabulary=50, free=1),
     "large-text": Architecture(lambda: Text(600), (9,), vocabulary=600),
 }
 
@@ -239,11 +258,13 @@ def fused(net: Any) -> Any:
     return net
 
 
-def example(name: str, rows: int, seed: int = 1) -> Tensor:
-    """Inputs of an architecture, (rows, *shape)."""
+def example(name: str, rows: int, seed: int = 1, length: int = 0) -> Tensor:
+    """Inputs of an architecture, (rows, *shape); ``length`` is the size of its free axis, if not as usual."""
     architecture = ARCHITECTURES[name]
     drawn = torch.Generator().manual_seed(seed)
-    shape = (rows, *architecture.shape)
+    shape = [rows, *architecture.shape]
+    if length:
+        shape[architecture.free] = length
     if architecture.vocabulary:
         return torch.randint(0, architecture.vocabulary, shape, generator=drawn)
     return torch.randn(shape, generator=drawn)

@@ -37,7 +37,9 @@ def by_script(name: str, net: Any, *, opset: int = 17) -> onnx.ModelProto:
 def by_dynamo(name: str, net: Any, *, opset: int = 20, optimised: bool = True) -> onnx.ModelProto:
     """A net through the exporter that is built on torch.export; what it notes of the source is left out."""
     rows = example(name, SEEN_BATCH)
-    free = ({0: torch.export.Dim("batch")},)
+    free = {0: torch.export.Dim("batch")}
+    if ARCHITECTURES[name].free:
+        free[ARCHITECTURES[name].free] = torch.export.Dim("time", min=4, max=60)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = torch.onnx.export(
@@ -45,7 +47,7 @@ def by_dynamo(name: str, net: Any, *, opset: int = 20, optimised: bool = True) -
             (rows,),
             dynamo=True,
             opset_version=opset,
-            dynamic_shapes=free,
+            dynamic_shapes=(free,),
             input_names=["x"],
             output_names=["y"],
             optimize=optimised,
@@ -66,8 +68,3 @@ def bare(model: onnx.ModelProto) -> onnx.ModelProto:
     for value in (*model.graph.input, *model.graph.output):
         del value.metadata_props[:]
     return model
-
-
-def names() -> list[str]:
-    """Every architecture."""
-    return list(ARCHITECTURES)

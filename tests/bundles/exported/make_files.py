@@ -16,6 +16,7 @@ KINDS = {
     "encoder-as-traced": ("encoder", 18, False),
     "encoder-with-attention": ("encoder", 23, True),
     "gru": ("gru", 20, True),
+    "sequence": ("sequence", 20, True),
     "text": ("text", 20, True),
 }
 """File name: architecture, opset, whether the exporter optimises (and so folds batch normalisation away)."""

@@ -54,8 +54,8 @@ class Net:
         self.ties = reference.ties(self.model, self.trainable, self.net)
         self.given = initialisers(self.model)
 
-    def data(self, rows: int, seed: int = 1) -> tuple[Array, Array]:
-        x: Array = self.architectures.example(self.name, rows, seed).numpy()
+    def data(self, rows: int, seed: int = 1, length: int = 0) -> tuple[Array, Array]:
+        x: Array = self.architectures.example(self.name, rows, seed, length).numpy()
         rng = np.random.default_rng(seed)
         if self.about.task == "mse":
             return x, rng.normal(size=rows).astype(np.float32)
@@ -73,13 +73,13 @@ def by_script(architecture: str, *, opset: int = 17) -> Net:
     )
 
 
-def check_gradients(net: Net) -> None:
+def check_gradients(net: Net, length: int = 0) -> None:
     """Loss and gradients of every batch size."""
     from tests.bundles.exported.reference import distance
 
     largest = LARGEST_ERROR_MLP if net.name == "mlp" else LARGEST_ERROR
     for rows in BATCHES:
-        x, labels = net.data(rows)
+        x, labels = net.data(rows, length=length)
         exact, narrow = net.torch("float64"), net.torch("float32")
         expected_loss = exact.backward(x, labels)
         narrow.backward(x, labels)
@@ -103,6 +103,12 @@ def test_gradients_of_a_traced_net(architecture: str) -> None:
 def test_gradients_of_a_net_of_the_newer_exporter(file: str) -> None:
     raw = onnx.load(Path(__file__).with_name("files") / f"{file}.onnx")
     check_gradients(Net(FILES[file], raw, folded="as-traced" not in file))
+
+
+@pytest.mark.parametrize("length", [5, 12, 31])
+def test_gradients_where_sequences_have_any_length(length: int) -> None:
+    raw = onnx.load(Path(__file__).with_name("files") / "sequence.onnx")
+    check_gradients(Net("sequence", raw, folded=True), length)
 
 
 @pytest.mark.parametrize(
