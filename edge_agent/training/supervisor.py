@@ -138,7 +138,7 @@ class TrainingSupervisor:
         if running.kill_s is not None:
             return self._finish(running, "killed-duration", f"after {running.job.duration_s:g} s")
         if running.process.returncode == STORAGE_EXIT:
-            return self._finish(running, "storage", _log_tail(running.folder))
+            return self._finish(running, "storage", _log_tail(running.folder) or "the disk refused the result")
         return self._finish(running, "crashed", _death(running))
 
     def _hurry(self, running: _Running) -> None:

@@ -5,8 +5,10 @@ is 0 whenever a result was written, and 74 if the disk refused it. Progress goes
 a line of JSON a second.
 """
 
+import os
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,7 +61,7 @@ def main(arguments: list[str]) -> int:
     try:
         write_file(job_path.parent / RESULT_FILE, encode(result))
     except StorageError as error:
-        print(error, file=sys.stderr)
+        _say(str(error))
         return STORAGE_EXIT
     return 0
 
@@ -80,6 +82,12 @@ def carry_out(job_path: Path) -> WorkDone | WorkFailed:
         return failure(error, "storage")
     except (EdgeError, WireError) as error:
         return failure(error, "bad-job")
+
+
+def _say(text: str) -> None:
+    """A line for the log; on a full disk it is lost, and nothing is left for Python to fail on at the exit."""
+    with suppress(OSError):
+        os.write(2, text.encode() + b"\n")
 
 
 def failure(error: Exception, reason: FailureReason) -> WorkFailed:
@@ -192,7 +200,7 @@ def _residual(job: TrainingJob) -> Weights | None:
     try:
         return read_residual(job.residual_file, job.lineage)
     except (DataError, StorageError) as error:
-        print(f"the residual is left out: {error}", file=sys.stderr)
+        _say(f"the residual is left out: {error}")
         return None
 
 
