@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle
-from edge_agent.model.features import check_features
+from edge_agent.model.features import InputCheck
 from edge_agent.model.head import fed_inputs
 from edge_agent.model.inference import primary_output, refuse_unfit_weights
 from edge_agent.model.labels import check_labels
@@ -45,7 +45,7 @@ class TrainingStep:
         self._manifest = bundle.manifest
         self.spec = bundle.training_graph(graph_name)
         self._classes = seen_by(bundle.manifest, self.spec.task).classes
-        self._fed = fed_inputs(bundle.manifest, self.spec)
+        self._check = InputCheck(fed_inputs(bundle.manifest, self.spec))
         self._session = Session(
             self.spec.file, bundle.read(self.spec.file), bundle.frozen(self.spec.file), threads=threads
         )
@@ -128,7 +128,7 @@ class TrainingStep:
         return {name: current[name].copy() for name in self._names}
 
     def _checked(self, features: Mapping[str, NDArray[Any]], labels: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
-        size = check_features(features, self._fed)
+        size = self._check(features)
         fed = {name: np.ascontiguousarray(value) for name, value in features.items()}
         if self.spec.label_input is None:
             if size < 1:

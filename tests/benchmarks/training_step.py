@@ -81,8 +81,8 @@ def step_line(outcome: Outcome) -> str:
     memory = _bold_if(f"{outcome.rss_ratio:.2f}", missed=outcome.rss_ratio > outcome.rss_goal)
     return (
         f"| {outcome.title} | {outcome.parameters:,} | {outcome.optimiser} | {outcome.threads}"
-        f" | {outcome.torch_ms:.3f} ms | {outcome.ours_ms:.3f} ms | {ratio} | {outcome.goal:.2f} | {outcome.torch_mb:.0f} MB"
-        f" | {outcome.ours_mb:.0f} MB | {memory} |"
+        f" | {outcome.torch_ms:.3f} ms | {outcome.ours_ms:.3f} ms | {ratio} | {outcome.goal:.2f}"
+        f" | {outcome.torch_mb:.0f} MB | {outcome.ours_mb:.0f} MB | {memory} |"
     )
 
 
