@@ -4,7 +4,7 @@ from pathlib import Path
 
 import onnx
 
-from edge_agent.model.bundle import WEIGHTS, Bundle, refuse_taken, write_bundle
+from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, refuse_taken, write_bundle
 from edge_agent.model.inference import INFERENCE_GRAPH, primary_output
 from edge_agent.model.session import Session
 from edge_agent.wire.tensors import encode_weights
@@ -14,6 +14,7 @@ from server_bridge.bundles.data import read_data
 from server_bridge.bundles.graphs_of import renewed_names, trained, training_graphs
 from server_bridge.bundles.head import HEAD_FILE, cut_head, head_graphs, with_embedding
 from server_bridge.bundles.inference_file import inference_file, initial_weights
+from server_bridge.bundles.label_free import label_free_file
 from server_bridge.bundles.manifest_of import manifest_of
 from server_bridge.bundles.settings import BuildSettings
 from server_bridge.bundles.source import read_model, served_model
@@ -63,4 +64,7 @@ def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSetti
     monitors = calibrated_monitors(
         manifest, outputs, held_out.labels, batch_size=settings.monitor_batch, seed=settings.seed
     )
-    return write_bundle(out, manifest.model_copy(update={"monitors": monitors}), files)
+    if settings.label_free:
+        files |= label_free_file(manifest, session.run, held_out, seed=settings.seed)
+    changed = {"monitors": monitors, "files": file_digests(files)}
+    return write_bundle(out, manifest.model_copy(update=changed), files)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_agent.drift.calibration import refuse_few
+from edge_agent.drift.label_free import LABEL_FREE_FILE
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, load_bundle, refuse_taken, write_bundle
 from edge_agent.model.inference import InferenceModel
@@ -14,6 +15,7 @@ from edge_agent.model.training_step import TrainingStep
 from edge_agent.wire.tensors import Weights, encode_weights
 from server_bridge.bundles.calibrate import BATCH_SIZE_DEFAULT, Score, calibrated_monitors, outputs_on, score
 from server_bridge.bundles.data import LabelledData, read_data
+from server_bridge.bundles.label_free import label_free_file
 
 GRAPH = "adam"
 
@@ -90,6 +92,8 @@ def fit_bundle(
         manifest, outputs, held_out.labels, batch_size=settings.monitor_batch, seed=settings.seed
     )
     files = {name: bundle.read(name) for name in manifest.files} | {WEIGHTS: encode_weights(weights)}
+    if LABEL_FREE_FILE in files:
+        files |= label_free_file(manifest, model.run, held_out, seed=settings.seed)
     changed = {"monitors": monitors, "files": file_digests(files)}
     return write_bundle(out, manifest.model_copy(update=changed), files)
 
