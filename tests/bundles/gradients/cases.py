@@ -26,11 +26,11 @@ class Case:
     opset: int = 17
 
 
-def node(operator: str, inputs: str = "h", output: str = "z", **attributes: Any) -> onnx.NodeProto:
+def node(operator: str, inputs: str = "h", output: str = "z", *, name: str = "", **attributes: Any) -> onnx.NodeProto:
     """A node; ``-`` stands for an input that is not given."""
-    names = [name.replace("-", "") for name in inputs.split()]
-    drawn = helper.make_node(operator, names, output.split())
-    drawn.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+    names = [given.replace("-", "") for given in inputs.split()]
+    drawn = helper.make_node(operator, names, output.split(), name=name)
+    drawn.attribute.extend(helper.make_attribute(key, value) for key, value in attributes.items())
     return drawn
 
 

@@ -29,7 +29,7 @@ def reduced(operator: str, name: str, opset: int = 17, **attributes: Any) -> Cas
     return Case(f"{operator} {name}", (2, 3, 4), [node(operator, **attributes)], opset=opset)
 
 
-def reduced_over(operator: str, axes: Array, **attributes: int) -> Case:
+def reduced_over(operator: str, axes: Array, **attributes: Any) -> Case:
     """Axes as an input: ReduceSum since opset 13, the others since 18."""
     case = f"{operator} over an input {axes.tolist()} {attributes}"
     nodes = [
