@@ -6,6 +6,7 @@
 ``python -m tests.benchmarks cohort_recovery`` asks which cohorter finds the true families: `--quick` is seconds.
 ``python -m tests.benchmarks cifar10_drift`` repeats the published experiment: an hour; `--quick` is a minute or two.
 ``python -m tests.benchmarks gas_drift_cohorts`` has gas sensors that age: `--quick` is seconds.
+``python -m tests.benchmarks agent_loop`` has the agent beside bare onnxruntime: minutes; `--quick` is seconds.
 ``python -m tests.benchmarks training_step`` sets a training step beside torch's: minutes; `--quick` is seconds.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
@@ -19,6 +20,7 @@ from tests.benchmarks.report import save, show
 
 BENCHMARKS = {"serving": serving, "head_training": head_training}
 WITH_OPTIONS = (
+    "agent_loop",
     "cifar10_drift",
     "cohort_recovery",
     "cohorting",

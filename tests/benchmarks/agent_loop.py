@@ -1,0 +1,191 @@
+"""What the agent adds to bare inference: rate of its loop, memory, start, and latency while a worker trains.
+
+``python -m tests.benchmarks agent_loop [--rounds N] [--save] [--quick]``
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.loop_data.looped import STREAM
+from tests.benchmarks.loop_data.made import Made, made
+from tests.benchmarks.loop_data.started import agent, bare
+from tests.benchmarks.report import RESULTS, machine
+from tests.benchmarks.step_data.cases import case
+
+TITLE = "The agent's loop beside bare onnxruntime"
+RUN_S = 600
+MB = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop as it is measured: a net, samples at a time, samples of a run, and the rate over the bare one aimed at."""
+
+    net: str
+    batch: int
+    rows: int
+    goal: float
+
+
+LOOPS = (Loop("mlp", 1, 20_000, 0.25), Loop("cnn", 32, 2_048, 0.90))
+QUICK = (Loop("mlp", 1, 1_000, 0.25),)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One measured ratio and what is aimed at.
+
+    Args:
+        what: was measured, with its unit.
+        bare, ours: medians.
+        ratio: of the medians of what is compared, as `what` says.
+        goal: of the ratio.
+        at_least: whether more is better.
+    """
+
+    what: str
+    bare: float
+    ours: float
+    ratio: float
+    goal: float
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the goal is reached."""
+        return self.ratio >= self.goal if self.at_least else self.ratio <= self.goal
+
+    def line(self) -> str:
+        """A line of the table in `docs/benchmarks.md`."""
+        ratio = f"{self.ratio:.2f}" if self.met else f"**{self.ratio:.2f}**"
+        sign = ">=" if self.at_least else "<="
+        return f"| {self.what} | {self.bare:.4g} | {self.ours:.4g} | {ratio} | {sign} {self.goal:g} |"
+
+
+def rates(loop: Loop, place: Made, *, rounds: int) -> list[Figure]:
+    """Samples a second of CPU and of the clock, the agent's over the bare loop's."""
+    taken: dict[str, list[dict[str, Any]]] = {"bare": [], "agent": []}
+    for _ in range(rounds):
+        for way, runs in taken.items():
+            words = [way, str(place.case), str(place.settings), str(loop.batch)]
+            runs.append(_json_of(["tests.benchmarks.loop_data.looped", *words]))
+    figures = []
+    for unit, key in (("CPU", "cpu_s"), ("clock", "wall_s")):
+        pairs = list(zip(taken["bare"], taken["agent"], strict=True))
+        ratio = statistics.median(float(one[key]) / float(other[key]) for one, other in pairs)
+        bare_us, ours_us = (_median([run[key] / run["rows"] * 1e6 for run in taken[way]]) for way in taken)
+        what = f"loop, {loop.net}, batch {loop.batch}: us of {unit} a sample; rate"
+        figures.append(Figure(what, bare_us, ours_us, ratio, loop.goal, at_least=True))
+    return figures
+
+
+def starts(place: Made, folder: Path, *, rounds: int, serve_s: float) -> list[Figure]:
+    """Peak memory while serving, and the time to the first prediction."""
+    ours, bares = [], []
+    for _ in range(rounds):
+        bares.append(bare(place.case / "net.onnx", place.settings.parent / STREAM, folder, serve_s=serve_s))
+        ours.append(agent(place.settings, folder, serve_s=serve_s))
+    bare_mb, ours_mb = (_median([run.peak_bytes / MB for run in runs]) for runs in (bares, ours))
+    bare_s, ours_s = (_median([run.first_s for run in runs]) for runs in (bares, ours))
+    return [
+        Figure("peak resident MB while serving; MB more", bare_mb, ours_mb, ours_mb - bare_mb, 60.0),
+        Figure("s from start to first prediction", bare_s, ours_s, ours_s / bare_s, 3.0),
+    ]
+
+
+def latencies(bundle: Path, *, rounds: int, seconds: float) -> Figure:
+    """99th percentile of inference at 100 Hz with and without a training worker beside it, in turn."""
+    idle, busy = [], []
+    serve = ["tests.benchmarks.loop_data.paced", "serve", str(bundle), str(seconds)]
+    for _ in range(rounds):
+        idle.append(_p99_ms(_json_of(serve)))
+        with _Training(bundle):
+            busy.append(_p99_ms(_json_of(serve)))
+    ratio = statistics.median(one / other for one, other in zip(busy, idle, strict=True))
+    return Figure(
+        "p99 ms of inference at 100 Hz, idle and while a worker trains", _median(idle), _median(busy), ratio, 1.5
+    )
+
+
+class _Training:
+    """A worker that trains until the context ends."""
+
+    def __init__(self, bundle: Path) -> None:
+        command = [sys.executable, "-m", "tests.benchmarks.loop_data.paced", "train", str(bundle)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+
+    def __enter__(self) -> None:
+        assert self._process.stdout is not None
+        self._process.stdout.readline()
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait(RUN_S)
+        self._process.stdout.close()
+
+
+def run(folder: Path, *, rounds: int, quick: bool = False) -> list[Figure]:
+    """Everything, printed as it goes."""
+    figures: list[Figure] = []
+    for loop in QUICK if quick else LOOPS:
+        place = made(case(loop.net), folder / loop.net, rows=loop.rows, batch=loop.batch)
+        figures += rates(loop, place, rounds=rounds)
+        if loop.batch == 1:
+            figures += starts(place, folder, rounds=1 if quick else max(rounds // 2, 3), serve_s=1.0 if quick else 6.0)
+        if not quick and loop.net == "cnn":
+            figures.append(latencies(place.case / "bundle", rounds=rounds, seconds=8.0))
+    for figure in figures:
+        print(figure.line(), flush=True)
+    return figures
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run it as told."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks agent_loop")
+    parser.add_argument("--rounds", type=int, default=7, help="interleaved (default 7)")
+    parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
+    parser.add_argument("--quick", action="store_true", help="one small loop and start: seconds")
+    chosen = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        figures = run(Path(folder), rounds=1 if chosen.quick else chosen.rounds, quick=chosen.quick)
+    if chosen.save:
+        save(figures)
+
+
+def save(figures: Sequence[Figure], folder: Path = RESULTS) -> None:
+    """Write the results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "title": TITLE,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": machine(),
+        "figures": [{**asdict(figure), "met": figure.met} for figure in figures],
+    }
+    (folder / "agent_loop.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _json_of(words: Sequence[str]) -> Any:
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=RUN_S, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _p99_ms(seconds: Sequence[float]) -> float:
+    return float(np.percentile(seconds, 99)) * 1e3
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values)
