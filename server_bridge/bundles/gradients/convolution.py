@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from server_bridge.bundles.gradients import column_products, depthwise, selections
 from server_bridge.bundles.gradients.filters import Filters
 from server_bridge.bundles.gradients.site import Site
+from server_bridge.bundles.gradients.sums import by_channel
 
 RANKS = (1, 2, 3)
 """Spatial dimensions that have a rule."""
@@ -22,7 +23,7 @@ def convolution(site: Site) -> Mapping[int, str]:
     if 1 in site.wanted:
         gradients[1] = weight_gradient(filters)
     if 2 in site.wanted:
-        gradients[2] = site.graph.sum_over(site.upstream, [0, *range(2, len(weight))], keepdims=0)
+        gradients[2] = by_channel(site.graph, site.upstream, filters.windows.count)
     return gradients
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from server_bridge.bundles.gradients.filters import Filters
 from server_bridge.bundles.gradients.rows import Rows, cut
+from server_bridge.bundles.gradients.sums import in_stages
 
 PAIRS_MAX = 4096
 """Pairs of an input and an output position up to which all are multiplied (measured: 8 x 8 with stride 1)."""
@@ -120,6 +121,6 @@ def _by_tap(filters: Filters) -> str:
     sums = []
     for tap in windows.offsets():
         seen = graph.emit("Mul", windows.seen(graph, image, tap), filters.upstream)
-        sums.append(graph.reshape(graph.sum_over(seen, spatial, keepdims=0), (0, filters.groups, 1)))
+        sums.append(graph.reshape(in_stages(graph, seen, spatial, windows.count, keepdims=0), (0, filters.groups, 1)))
     joined = sums[0] if len(sums) == 1 else graph.emit("Concat", *sums, axis=2)
     return graph.reshape(graph.sum_over(joined, [0], keepdims=0), filters.weight)

@@ -5,6 +5,7 @@ from math import prod
 
 from server_bridge.bundles.gradients.site import Site, unbroadcast
 from server_bridge.bundles.gradients.standardised import Standardised
+from server_bridge.bundles.gradients.sums import by_channel, in_stages
 
 _EPSILON = 1e-5
 _FLOAT = 1
@@ -19,7 +20,7 @@ def layer_normalisation(site: Site) -> Mapping[int, str]:
     graph, image = site.graph, site.node.input[0]
     mean, inverse = _statistics(site)
     values = graph.emit("Mul", graph.emit("Sub", image, mean), inverse)
-    standardised = Standardised(values, inverse, tuple(range(first, len(shape))), prod(sizes))
+    standardised = Standardised(values, inverse, tuple(range(first, len(shape))), sizes)
     gradients = {}
     if 0 in site.wanted:
         scaled = graph.emit("Mul", site.upstream, site.node.input[1])
@@ -42,9 +43,9 @@ def instance_normalisation(site: Site) -> Mapping[int, str]:
         scale = graph.reshape(site.node.input[1], (1, -1, *[1] * len(sizes)))
         gradients[0] = standardised.gradient(graph, graph.emit("Mul", site.upstream, scale))
     if 1 in site.wanted:
-        gradients[1] = graph.sum_over(graph.emit("Mul", site.upstream, standardised.values), [0, *axes], keepdims=0)
+        gradients[1] = by_channel(graph, graph.emit("Mul", site.upstream, standardised.values), sizes)
     if 2 in site.wanted:
-        gradients[2] = graph.sum_over(site.upstream, [0, *axes], keepdims=0)
+        gradients[2] = by_channel(graph, site.upstream, sizes)
     return gradients
 
 
@@ -63,10 +64,11 @@ def group_normalisation(site: Site) -> Mapping[int, str]:
         gradient = standardised.gradient(graph, graph.emit("Mul", upstream, scale))
         gradients[0] = graph.reshape(gradient, (0, channels, *sizes))
     if 1 in site.wanted:
-        total = graph.sum_over(graph.emit("Mul", upstream, standardised.values), [0, 3], keepdims=0)
+        product = graph.emit("Mul", upstream, standardised.values)
+        total = in_stages(graph, product, [0, 3], [positions], keepdims=0)
         gradients[1] = graph.reshape(total, (channels,))
     if 2 in site.wanted:
-        gradients[2] = graph.reshape(graph.sum_over(upstream, [0, 3], keepdims=0), (channels,))
+        gradients[2] = graph.reshape(in_stages(graph, upstream, [0, 3], [positions], keepdims=0), (channels,))
     return gradients
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from onnx import TensorProto
 
 from server_bridge.bundles.gradients.site import Site
+from server_bridge.bundles.gradients.sums import by_channel
 
 
 def batch_normalisation(site: Site) -> Mapping[int, str]:
@@ -16,17 +17,17 @@ def batch_normalisation(site: Site) -> Mapping[int, str]:
         return _by_batch(site)
     graph = site.graph
     image, scale, _, mean, variance = site.node.input[:5]
-    axes = [0, *range(2, len(site.shape(0)))]
+    sizes = site.shape(0)[2:]
     deviation = _deviation(site, variance)
     gradients = {}
     if 0 in site.wanted:
         gradients[0] = graph.emit("Mul", site.upstream, _along_channels(site, graph.emit("Div", scale, deviation)))
     if 1 in site.wanted:
         centred = graph.emit("Sub", image, _along_channels(site, mean))
-        total = graph.sum_over(graph.emit("Mul", site.upstream, centred), axes, keepdims=0)
+        total = by_channel(graph, graph.emit("Mul", site.upstream, centred), sizes)
         gradients[1] = graph.emit("Div", total, deviation)
     if 2 in site.wanted:
-        gradients[2] = graph.sum_over(site.upstream, axes, keepdims=0)
+        gradients[2] = by_channel(graph, site.upstream, sizes)
     return gradients
 
 
@@ -41,11 +42,11 @@ def _by_batch(site: Site) -> Mapping[int, str]:
         raise site.refusal("attribute training_mode=1 has no gradient rule", "export the model in evaluation mode")
     graph = site.graph
     image = site.node.input[0]
-    axes = [0, *range(2, len(site.shape(0)))]
+    sizes = site.shape(0)[2:]
     deviation = _deviation(site, site.node.output[2])
-    total = graph.sum_over(site.upstream, axes, keepdims=0)
+    total = by_channel(graph, site.upstream, sizes)
     centred = graph.emit("Sub", image, _along_channels(site, site.node.output[1]))
-    product = graph.emit("Div", graph.sum_over(graph.emit("Mul", site.upstream, centred), axes, keepdims=0), deviation)
+    product = graph.emit("Div", by_channel(graph, graph.emit("Mul", site.upstream, centred), sizes), deviation)
     gradients = {1: product, 2: total}
     if 0 in site.wanted:
         gradients[0] = _through_batch(site, centred, deviation, total, product)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from server_bridge.bundles.gradients.convolution import RANKS, weight_gradient
 from server_bridge.bundles.gradients.filters import Filters
 from server_bridge.bundles.gradients.site import Site
+from server_bridge.bundles.gradients.sums import by_channel
 from server_bridge.bundles.gradients.windows import Windows
 
 
@@ -31,7 +32,7 @@ def transposed_convolution(site: Site) -> Mapping[int, str]:
         filters = Filters(site.graph, site.upstream, site.node.input[0], windows, weight, groups)
         gradients[1] = weight_gradient(filters)
     if 2 in site.wanted:
-        gradients[2] = site.graph.sum_over(site.upstream, [0, *range(2, len(weight))], keepdims=0)
+        gradients[2] = by_channel(site.graph, site.upstream, windows.size)
     return gradients
 
 

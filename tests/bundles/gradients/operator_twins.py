@@ -115,36 +115,46 @@ def torch_gradients(
 
 
 def assert_as_torch(
-    model: onnx.ModelProto,
-    twin: Torch,
-    x: Array,
-    tensors: Mapping[str, Array],
-    *,
-    seed: int = 0,
-    threads: int = 1,
-    amplitude: float = 0.0,
+    model: onnx.ModelProto, twin: Torch, x: Array, tensors: Mapping[str, Array], *, amplitude: float = 0.0
 ) -> None:
     """Assert that y and all gradients are torch's: near float64's, and hardly farther from them than float32's own.
 
     No element is off by more than 2e-5 of the tensor's largest; the L2 error is at most twice torch float32's, or
     float32's rounding. ``amplitude``: of terms that cancel in a gradient, whose rounding remains.
     """
-    ours = OperatorGraph(model, ["x", *tensors], threads=threads)
-    rng = np.random.default_rng(seed)
-    shape = torch_gradients_shape(twin, x, tensors)
-    upstream = rng.normal(size=shape).astype(np.float32)
-    found = ours.run(x, upstream)
+    upstream = _upstream(twin, x, tensors)
+    _compare(model, twin, (x, tensors, upstream), dict.fromkeys(("y", "x", *tensors), amplitude))
+
+
+def assert_products_as_torch(model: onnx.ModelProto, twin: Torch, x: Array, tensors: Mapping[str, Array]) -> None:
+    """The same for sums of products, whose terms' size is known: the root of the sum of their squares."""
+    upstream = _upstream(twin, x, tensors)
+    squares = torch_gradients(
+        twin, np.square(x), {name: np.square(value) for name, value in tensors.items()}, np.square(upstream), "float64"
+    )
+    _compare(model, twin, (x, tensors, upstream), {n: float(np.sqrt(v.max(initial=0))) for n, v in squares.items()})
+
+
+def _compare(
+    model: onnx.ModelProto,
+    twin: Torch,
+    values: tuple[Array, Mapping[str, Array], Array],
+    amplitudes: Mapping[str, float],
+) -> None:
+    x, tensors, upstream = values
+    found = OperatorGraph(model, ["x", *tensors]).run(x, upstream)
     exact = torch_gradients(twin, x, tensors, upstream, "float64")
     narrow = torch_gradients(twin, x, tensors, upstream, "float32")
     for name in ("y", "x", *tensors):
-        assert_near(name, found[name], exact[name], narrow[name], amplitude)
+        assert_near(name, found[name], exact[name], narrow[name], amplitudes[name])
 
 
-def torch_gradients_shape(twin: Torch, x: Array, tensors: Mapping[str, Array]) -> tuple[int, ...]:
-    """The shape of y."""
+def _upstream(twin: Torch, x: Array, tensors: Mapping[str, Array]) -> Array:
+    """Normal values in the shape of y."""
     import torch
 
-    return tuple(twin(torch.tensor(x), {name: torch.tensor(value) for name, value in tensors.items()}).shape)
+    shape = tuple(twin(torch.tensor(x), {name: torch.tensor(value) for name, value in tensors.items()}).shape)
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
 def assert_near(name: str, found: Array, exact: Array, narrow: Array, amplitude: float = 0.0) -> None:

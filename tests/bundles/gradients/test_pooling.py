@@ -13,7 +13,7 @@ from tests.bundles.gradients.operator_twins import OperatorGraph, assert_as_torc
 
 oracle = pytest.mark.oracle
 batches = st.sampled_from([1, 5, 17])
-many = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

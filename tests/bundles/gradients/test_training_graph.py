@@ -123,7 +123,9 @@ def test_unknown_operator_in_the_way_is_named() -> None:
     [
         (helper.make_node("MaxPool", ["c"], ["p"], name="n", kernel_shape=[2], storage_order=1), "storage_order=1"),
         (
-            helper.make_node("AveragePool", ["c"], ["p"], name="n", kernel_shape=[2], strides=[2], ceil_mode=1),
+            helper.make_node(
+                "AveragePool", ["c"], ["p"], name="n", kernel_shape=[2], strides=[3], pads=[1, 1], ceil_mode=1
+            ),
             "ceil_mode=1",
         ),
     ],
