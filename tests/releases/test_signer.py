@@ -1,6 +1,6 @@
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from server_bridge.releases.keys import FleetKeys, public_hex
 from server_bridge.releases.policy import RateLimit, SigningLimits
 from server_bridge.releases.repository import RoleVersions, build_offline, build_root, read_versions
 from server_bridge.releases.signer_client import SignerClient
+from tests.training.personal_bundle import personal_bundle
 from tests.training.tiny_bundle import tiny_bundle
 
 Targets = dict[str, tuple[BlobReference, bytes]]
@@ -33,12 +34,12 @@ Targets = dict[str, tuple[BlobReference, bytes]]
 class Bench:
     """A signer on real keys and one installed bundle."""
 
-    def __init__(self, path: Path, limits: SigningLimits) -> None:
+    def __init__(self, path: Path, limits: SigningLimits, make: Callable[[Path], Bundle] = tiny_bundle) -> None:
         self.path = path
         self.keys = FleetKeys.create(path / "keys")
-        made = tiny_bundle(path / "made")
+        made = make(path / "made")
         (path / "bundles").mkdir()
-        self.bundle: Bundle = tiny_bundle(path / "bundles" / made.digest)
+        self.bundle: Bundle = make(path / "bundles" / made.digest)
         self.client = SignerClient(path / "keys", path / "bundles", limits)
 
     def targets(
@@ -113,6 +114,15 @@ def test_unfit_weights_are_refused_by_name(bench: Bench) -> None:
     assert bench.refusal(weights | {"more": weights[first]}) == "unfit_weights"
     assert bench.refusal(weights | {first: weights[first] + np.float32(1e6)}) == "norm"
     assert bench.refusal(weights, {"gw1": Membership(bundle=bench.bundle.digest, cohort="c7")}) == "unknown_cohort"
+
+
+def test_no_release_holds_a_gateways_personal_values(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, SigningLimits(), personal_bundle)
+    weights = bench.bundle.initial_weights()
+    assert bench.refusal(weights | {"b": np.nextafter(weights["b"], np.float32(1))}) == "unfit_weights"
+    moved = weights | {"w": weights["w"] + np.float32(0.1)}
+    assert bench.client.sign_release(RoleVersions(), *bench.targets(moved), None)
+    bench.client.stop()
 
 
 def test_an_unknown_bundle_is_refused(bench: Bench, tmp_path: Path) -> None:
