@@ -130,7 +130,11 @@ def chosen_graph(bundle: Bundle, settings: FitSettings) -> str:
     Raises:
         DataError: the bundle has none of that name, or it takes no labels or no whole model (named).
     """
-    fitting = [spec.name for spec in bundle.manifest.training if spec.label_input and spec.embedding is None]
+    whole = [spec for spec in bundle.manifest.training if spec.label_input and spec.embedding is None]
+    fitting = [spec.name for spec in whole if spec.task is None]
+    if whole and not fitting:
+        tasks = ", ".join(task.name for task in bundle.manifest.tasks)
+        raise DataError(f"bundle {bundle.manifest.name!r} is trained task by task", f"give --task, one of {tasks}")
     if not settings.graph:
         return GRAPH if GRAPH in fitting or not fitting else fitting[0]
     bundle.training_graph(settings.graph)

@@ -14,6 +14,8 @@ from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.data import read_data
 from server_bridge.bundles.fit import Epoch, FitSettings, fit_bundle, score_bundle
 from server_bridge.bundles.plausibility import HINT, doubt
+from server_bridge.bundles.tailor.fit import fit_task, score_tasks
+from server_bridge.cli.bundle_tailor import add_commands, show_tasks
 
 app = typer.Typer(help="Build, fit and inspect bundles.", no_args_is_help=True)
 
@@ -43,6 +45,17 @@ def build(
             help="Train batch normalisation by each batch's mean and variance, and renew the running ones.",
         ),
     ] = False,
+    head: Annotated[
+        bool,
+        typer.Option("--head", help="Also build graphs that train the head alone, on embeddings computed once."),
+    ] = False,
+    embedding: Annotated[
+        str | None, typer.Option(help="The value under the head; what the last dense layer reads if not given.")
+    ] = None,
+    personal: Annotated[
+        list[str] | None,
+        typer.Option(help="Pattern of trainable tensors whose values stay on each gateway; repeatable."),
+    ] = None,
 ) -> None:
     """Turn an ONNX model into a bundle with training graphs and a calibrated drift monitor."""
     settings = BuildSettings(
@@ -53,6 +66,9 @@ def build(
         label_names=label_name or [],
         seed=seed,
         statistics="batch" if batch_statistics else "frozen",
+        head=head or embedding is not None,
+        embedding=embedding,
+        personal=personal or [],
     )
     bundle = build_bundle(model, data, settings, out)
     _show(bundle)
@@ -71,17 +87,24 @@ def fit(
     batch_size: Annotated[int, typer.Option(min=1, help="Samples a step.")] = 32,
     monitor_batch: Annotated[int, typer.Option(min=2, help="Labelled samples a batch of the drift monitor.")] = 32,
     threads: Annotated[int, typer.Option(min=1, max=THREADS_MAX, help="Of the training step.")] = 1,
+    task: Annotated[str | None, typer.Option(help="Of a tailored bundle: the task whose block is trained.")] = None,
 ) -> None:
     """Train a bundle's weights by its own graph, calibrate anew, write a new bundle."""
     settings = FitSettings(epochs, seed, learning_rate, batch_size, monitor_batch, threads)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("fitting", total=epochs)
+        bar = progress.add_task("fitting", total=epochs)
 
         def show(epoch: Epoch) -> None:
-            progress.update(task, completed=epoch.number, description=f"loss {epoch.loss:.4f}")
+            progress.update(bar, completed=epoch.number, description=f"loss {epoch.loss:.4f}")
 
-        bundle = fit_bundle(directory, data, calibration, settings, out, on_epoch=show)
+        if task is None:
+            bundle = fit_bundle(directory, data, calibration, settings, out, on_epoch=show)
+        else:
+            bundle = fit_task(directory, task, data, calibration, settings, out, on_epoch=show)
+    if task is not None:
+        show_tasks(bundle, score_tasks(bundle, calibration))
+        return
     _show(bundle)
     _show_score(bundle, calibration)
 
@@ -90,6 +113,9 @@ def fit(
 def inspect(directory: Annotated[Path, typer.Argument(help="A bundle's directory.")]) -> None:
     """Check a bundle and show what it is."""
     _show(load_bundle(directory))
+
+
+add_commands(app)
 
 
 def _show_score(bundle: Bundle, data: Path) -> None:

@@ -24,14 +24,14 @@ def fit_task(
     *,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
 ) -> Bundle:
-    """Train a task's block from the bundle's weights by its Adam graph, calibrate, write a new bundle.
+    """Train a task's block from the bundle's weights, calibrate, write a new bundle.
 
     Args:
         source: the directory of a bundle with tasks.
         task: whose block; its rows of the data alone are trained on, and every other task stays as it is.
         train: NPZ to fit, rows of any task.
         calibration: NPZ held out of it, rows of any task.
-        settings: see `FitSettings`.
+        settings: see `FitSettings`; the graph is the task's ``<task>-adam``, or its first, where none is named.
         out: a directory that does not exist, or is empty.
         on_epoch: told of each epoch.
 
@@ -47,7 +47,7 @@ def fit_task(
     rows, held_out = data.rows(rows_of(data, task)), read_task_data(calibration, manifest)
     if len(rows) == 0:
         raise DataError(f"{train} has no rows of task {task!r}", "name it in the array 'task'")
-    step = TrainingStep(bundle, f"{task}-{GRAPH}", bundle.initial_weights(), threads=settings.threads)
+    step = TrainingStep(bundle, _graph(bundle, task, settings), bundle.initial_weights(), threads=settings.threads)
     weights = train_epochs(step, rows, settings, on_epoch)
     monitors = task_monitors(
         manifest,
@@ -72,6 +72,15 @@ def outputs_of_bundle(bundle: Bundle, weights: Weights, task: str) -> Outputs:
     """What predicts a task's rows under given weights."""
     model = InferenceModel(bundle, weights, task=task)
     return lambda features: model.run(features)[model.primary]
+
+
+def _graph(bundle: Bundle, task: str, settings: FitSettings) -> str:
+    names = [graph.name for graph in bundle.manifest.training if graph.task == task]
+    if settings.graph in names:
+        return settings.graph
+    if settings.graph or not names:
+        raise DataError(f"task {task!r} has no training graph {settings.graph!r}", f"it has: {', '.join(names)}")
+    return f"{task}-{GRAPH}" if f"{task}-{GRAPH}" in names else names[0]
 
 
 def _refuse_task(bundle: Bundle, task: str) -> None:
