@@ -38,13 +38,16 @@ def check_labels(labels: NDArray[Any], size: int, spec: TrainingGraphSpec, class
 
 
 def _class_numbers(flat: NDArray[Any], classes: int, ignored: int | None) -> NDArray[np.int64]:
-    outside = (flat < 0) | (flat >= classes)
+    numbers = flat.astype(np.int64)
+    if numbers.view(np.uint64).max() < classes:  # a negative number is a huge one here: one pass, not four
+        return numbers
+    outside = (numbers < 0) | (numbers >= classes)
     if ignored is not None:
-        outside &= flat != ignored
+        outside &= numbers != ignored
     if outside.any():
         besides = "" if ignored is None else f" and not {ignored}, which is ignored"
         raise DataError(f"label {flat[outside][0]} is outside 0..{classes - 1}{besides}")
-    return flat.astype(np.int64)
+    return numbers
 
 
 def _targets(flat: NDArray[Any]) -> NDArray[np.float32]:

@@ -75,7 +75,7 @@ def cross_entropy(
     one_hot = _one_hot(graph, label, classes, weighing.ignored)
     target, counted = _targets(graph, one_hot, classes, weighing)
     count = _count(graph, label) if counted is None else graph.emit("Max", counted, graph.scalar(_LEAST))
-    total = graph.sum_over(graph.emit("Mul", target, log_probabilities), [0, 1], keepdims=0)
+    total = graph.emit("ReduceSum", graph.emit("Mul", target, log_probabilities), keepdims=0)
     graph.emit_as(LOSS, "Div", graph.emit("Neg", total), count)
     probabilities = graph.emit("Exp", log_probabilities)
     if counted is not None:

@@ -6,12 +6,14 @@ from types import MappingProxyType
 
 import numpy as np
 import onnx
+from onnx import helper
 
 from edge_agent.wire.manifest import OptimiserName
 from server_bridge.bundles.gradients.graph import GraphBuilder
 
 ADAM_BETA_1, ADAM_BETA_2, ADAM_EPSILON = 0.9, 0.999, 1e-8
 LEARNING_RATE, STEP, MOMENTUM, WEIGHT_DECAY = "learning_rate", "step", "momentum", "weight_decay"
+_FLOAT = onnx.TensorProto.FLOAT
 DECOUPLED_DECAY_DEFAULT = 0.01
 """AdamW's, as torch has it; where the decay is coupled (`Plan.weight_decay`) it is 0 unless set."""
 
@@ -68,25 +70,33 @@ def _adamw(graph: GraphBuilder, gradients: Mapping[str, str]) -> Movement:
 
     Source: Loshchilov and Hutter 2019, algorithm 2; torch.optim.AdamW.
     """
-    adam = _adam(graph, gradients)
-    share = graph.emit("Div", adam.rate, LEARNING_RATE)
-    directions = {
+    share, epsilon = _bias_corrections(graph)
+    directions, states = _adam_directions(graph, gradients, epsilon)
+    decayed = {
         name: graph.emit("Add", graph.emit("Mul", direction, share), graph.emit("Mul", name, WEIGHT_DECAY))
-        for name, direction in adam.directions.items()
+        for name, direction in directions.items()
     }
-    return Movement(directions, adam.states, LEARNING_RATE)
+    return Movement(decayed, states, LEARNING_RATE)
 
 
 def _adam(graph: GraphBuilder, gradients: Mapping[str, str]) -> Movement:
     """Adam with bias correction.
 
+    Source: Kingma and Ba 2015, algorithm 1, as torch.optim.Adam means it.
+    """
+    share, epsilon = _bias_corrections(graph)
+    directions, states = _adam_directions(graph, gradients, epsilon)
+    return Movement(directions, states, graph.emit("Mul", LEARNING_RATE, share))
+
+
+def _adam_directions(
+    graph: GraphBuilder, gradients: Mapping[str, str], epsilon: str
+) -> tuple[dict[str, str], dict[str, str]]:
+    """By tensor the direction, by graph input the states.
+
     The states are torch's over 1 - beta: m = beta1 m + g, v = beta2 v + g^2. What that leaves out is one factor for
     the rate and one for epsilon: ten passes over a tensor, not thirteen (measured: a fifth to a quarter less time).
-
-    Source: Kingma and Ba 2015, algorithm 1, as torch.optim.Adam means it. The corrections are computed
-        in float64: 1 - 0.999 is off by 1e-5 in float32.
     """
-    rate, epsilon = _bias_corrections(graph)
     directions: dict[str, str] = {}
     states: dict[str, str] = {}
     for name, gradient in gradients.items():
@@ -94,30 +104,23 @@ def _adam(graph: GraphBuilder, gradients: Mapping[str, str]) -> Movement:
         second = _moving_sum(graph, f"v.{name}", graph.emit("Mul", gradient, gradient), ADAM_BETA_2)
         states |= {f"m.{name}": first, f"v.{name}": second}
         directions[name] = graph.emit("Div", first, graph.emit("Add", graph.emit("Sqrt", second), epsilon))
-    return Movement(directions, states, rate)
+    return directions, states
 
 
 def _bias_corrections(graph: GraphBuilder) -> tuple[str, str]:
-    """The rate and the epsilon of moving sums, float32 scalars.
+    """The share of the learning rate, and the epsilon, of moving sums; float32.
 
-    With k = sqrt((1 - beta2^step) / (1 - beta2)): k epsilon, and k learning_rate (1 - beta1) / (1 - beta1^step).
+    With k = sqrt((1 - beta2^step) / (1 - beta2)): k (1 - beta1) / (1 - beta1^step), and k epsilon. Computed in
+    float64, since 1 - 0.999 is off by 1e-5 in float32, and for both betas at once.
     """
+    betas = np.array([ADAM_BETA_1, ADAM_BETA_2])
     step = graph.emit("Cast", STEP, to=onnx.TensorProto.DOUBLE)
-    rate = graph.emit("Cast", LEARNING_RATE, to=onnx.TensorProto.DOUBLE)
-    first, second = (_correction(graph, beta, step) for beta in (ADAM_BETA_1, ADAM_BETA_2))
-    root = graph.emit("Sqrt", second)
-    wide = (
-        graph.emit("Mul", graph.emit("Div", rate, first), root),
-        graph.emit("Mul", root, graph.constant(np.array(ADAM_EPSILON))),
-    )
-    narrow = [graph.emit("Cast", value, to=onnx.TensorProto.FLOAT) for value in wide]
-    return narrow[0], narrow[1]
-
-
-def _correction(graph: GraphBuilder, beta: float, step: str) -> str:
-    """(1 - beta^step) / (1 - beta), float64."""
-    missing = graph.emit("Sub", graph.constant(np.array(1.0)), graph.emit("Pow", graph.constant(np.array(beta)), step))
-    return graph.emit("Div", missing, graph.constant(np.array(1.0 - beta)))
+    missing = graph.emit("Sub", graph.constant(np.ones(2)), graph.emit("Pow", graph.constant(betas), step))
+    scaled = graph.emit("Div", missing, graph.constant(1 - betas))
+    inverse, root = graph.fresh("inverse"), graph.fresh("root")
+    both = graph.emit("Cast", graph.emit("Pow", scaled, graph.constant(np.array([-1.0, 0.5]))), to=_FLOAT)
+    graph.nodes.append(helper.make_node("Split", [both, graph.integers([1, 1])], [inverse, root], name=root))
+    return graph.emit("Mul", inverse, root), graph.emit("Mul", root, graph.scalar(ADAM_EPSILON))
 
 
 def _moving_sum(graph: GraphBuilder, state: str, value: str, beta: float) -> str:
