@@ -1,8 +1,8 @@
 """Weights that follow a stream between rounds, without labels: an overlay on a release, never a release.
 
-Nothing here touches what serves (`docs/adr/0013-...`): the adapter is a library. It holds an overlay, says what the
-overlay is (a digest and how many batches made it), and goes back to the release when it is told to, when a number is
-not finite, or when labelled samples say that the overlay serves them worse.
+Nothing here touches what serves (ADR 0013): the adapter is a library. It holds an overlay, says what the overlay is (a
+digest and how many batches made it), and goes back to the release when it is told to, when a number is not finite, or
+when labelled samples say that the overlay serves them worse.
 """
 
 import hashlib
