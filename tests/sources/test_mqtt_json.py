@@ -38,7 +38,8 @@ def test_the_documents_examples_are_read() -> None:
     examples = re.findall(r"```json (sample|label)\n(.*?)\n```", page, re.DOTALL)
     samples = [read_sample(text.encode(), inputs) for kind, text in examples if kind == "sample"]
     labels = [read_label(text.encode()) for kind, text in examples if kind == "label"]
-    assert [sample.holdout for sample in samples] == [False, True]
+    assert [sample.holdout for sample in samples] == [False, True, False]
+    assert [sample.task for sample in samples] == [None, None, "press"]
     assert [label.id for label in labels] == [samples[1].id]
 
 
