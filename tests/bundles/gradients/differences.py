@@ -27,21 +27,32 @@ ELEMENTS_MAX = 60
 """Elements of a tensor that are checked; more are sampled."""
 
 
+class Stepper:
+    """A training graph of a model, whose gradients are read off: momentum's first velocity is the gradient."""
+
+    def __init__(self, model: onnx.ModelProto, trainable: Sequence[str], loss: LossName, *, threads: int = 1) -> None:
+        plan = Plan("momentum", trainable, Objective(loss), "momentum")
+        forward = Forward.read(expanded(for_training(model), trainable))
+        made = training_graph(forward, model.graph.output[0].name, plan)
+        self.model, self._trainable, self._input = made.model, trainable, model.graph.input[0].name
+        self._session = Session("test", made.model.SerializeToString(), {}, threads=threads)
+        given = initialisers(model)
+        scalars = {name: made.spec.defaults.get(name, RATE) for name in made.spec.scalars}
+        self._feeds: dict[str, Array] = {name: np.array(value, dtype=np.float32) for name, value in scalars.items()}
+        for name in trainable:
+            self._feeds |= {name: given[name], f"momentum.{name}": np.zeros_like(given[name])}
+
+    def gradients(self, x: Array, labels: Array) -> tuple[float, dict[str, Array]]:
+        """The loss and its gradients."""
+        outputs = self._session.run({self._input: x, "label": labels, **self._feeds})
+        return float(outputs["loss"]), {name: outputs[f"out.momentum.{name}"] for name in self._trainable}
+
+
 def gradients_of(
     model: onnx.ModelProto, trainable: Sequence[str], loss: LossName, x: Array, labels: Array, *, threads: int = 1
 ) -> tuple[float, dict[str, Array]]:
-    """The loss and its gradients as the training graph has them: momentum's first velocity is the gradient."""
-    plan = Plan("momentum", trainable, Objective(loss), "momentum")
-    made = training_graph(Forward.read(expanded(for_training(model), trainable)), model.graph.output[0].name, plan)
-    session = Session("test", made.model.SerializeToString(), {}, threads=threads)
-    given = initialisers(model)
-    feeds: dict[str, Array] = {model.graph.input[0].name: x, "label": labels}
-    for name in made.spec.scalars:
-        feeds[name] = np.array(made.spec.defaults.get(name, RATE), dtype=np.float32)
-    for name in trainable:
-        feeds |= {name: given[name], f"momentum.{name}": np.zeros_like(given[name])}
-    outputs = session.run(feeds)
-    return float(outputs["loss"]), {name: outputs[f"out.momentum.{name}"] for name in trainable}
+    """The loss and its gradients as the training graph has them."""
+    return Stepper(model, trainable, loss, threads=threads).gradients(x, labels)
 
 
 def check_gradients(
