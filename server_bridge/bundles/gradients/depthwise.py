@@ -8,14 +8,18 @@ from math import prod
 
 import numpy as np
 
+from server_bridge.bundles.gradients import column_products
 from server_bridge.bundles.gradients.filters import Filters
 from server_bridge.bundles.gradients.rows import Rows, cut
 from server_bridge.bundles.gradients.sums import in_stages
 
 PAIRS_MAX = 4096
 """Pairs of an input and an output position up to which all are multiplied (measured: 8 x 8 with stride 1)."""
-WASTE_MAX = 12
-"""Products a useful one, up to which rows of maps are multiplied rather than slices (measured: 32 columns)."""
+WASTE_MAX, STRIDED_WASTE_MAX = 9, 24
+"""Products a useful one, up to which rows of maps are multiplied rather than slices (measured: 24 columns; with
+strides, which slow slices down, 48)."""
+LARGE = 800
+"""Windows from which matrix products of slices are faster than elementwise ones, and need less memory."""
 
 
 def has_small_maps(filters: Filters) -> bool:
@@ -28,9 +32,10 @@ def weight_gradient(filters: Filters) -> str:
     """By all pairs of positions, by pairs of rows, or by tap."""
     if has_small_maps(filters):
         return _by_pairs(filters)
-    if filters.rank == 2 and _waste(filters) <= WASTE_MAX:
+    limit = WASTE_MAX if max(filters.windows.strides) == 1 else STRIDED_WASTE_MAX
+    if filters.rank == 2 and _waste(filters) <= limit:
         return _by_rows(filters)
-    return _by_tap(filters)
+    return column_products.weight_gradient(filters) if filters.positions >= LARGE else _by_tap(filters)
 
 
 def input_gradient(filters: Filters, weight: str) -> str:

@@ -15,8 +15,8 @@ from server_bridge.bundles.gradients.rows import Place, Rows, cut
 
 SMALL_MAP, FEW_POSITIONS = 64, 16
 """Input positions and windows up to which a matrix a tap selects from the whole map (measured)."""
-WIDTH_MAX = 64
-"""Values of a block of rows up to which a selection matrix is faster than slices."""
+WIDTH_MAX, STRIDED_WIDTH_MAX = 24, 64
+"""Columns of the image up to which a selection matrix is faster than slices; with strides slices are slower."""
 FEW_CHANNELS = 8
 """Fewer are faster by column products while the image is small: the products are thin."""
 
@@ -28,7 +28,8 @@ def suits(filters: Filters) -> bool:
     if _small(filters):
         return True
     thin = filters.inputs < FEW_CHANNELS and max(filters.windows.strides) == 1
-    return filters.rank == 2 and filters.windows.strides[0] * filters.windows.size[1] <= WIDTH_MAX and not thin
+    width = WIDTH_MAX if max(filters.windows.strides) == 1 else STRIDED_WIDTH_MAX
+    return filters.rank == 2 and filters.windows.size[1] <= width and not thin
 
 
 def weight_gradient(filters: Filters) -> str:

@@ -36,6 +36,7 @@ SPATIAL_CASES = [
     _conv("2d wide", (2, 2, 80), (2, 2, 1, 3), pads=[0, 1, 0, 1]),
     _conv("2d depthwise by rows", (3, 10, 10), (3, 1, 3, 3), group=3, pads=[1, 1, 1, 1]),
     _conv("2d depthwise by rows, strided", (3, 16, 16), (3, 1, 3, 3), group=3, pads=[0, 1, 2, 1], strides=[2, 2]),
+    _conv("2d depthwise, large", (2, 24, 36), (2, 1, 3, 2), group=2, pads=[1, 1, 1, 0]),
     _conv("2d depthwise by tap", (2, 2, 60), (2, 1, 1, 3), group=2, pads=[0, 1, 0, 1]),
     _conv("2d depthwise, twice the channels", (2, 6, 6), (4, 1, 3, 3), group=2, strides=[2, 2]),
     _conv("1d depthwise, causal", (3, 12), (3, 1, 3), group=3, dilations=[2], pads=[4, 0]),

@@ -17,6 +17,7 @@ NODES: dict[str, tuple[str, tuple[int, ...], dict[str, tuple[int, ...]], dict[st
     "depthwise by pairs": ("Conv", (8, 8, 8), {"w": (8, 1, 3, 3)}, {"group": 8, "pads": [1, 1, 1, 1]}),
     "depthwise by rows": ("Conv", (8, 12, 12), {"w": (8, 1, 3, 3)}, {"group": 8, "pads": [1, 1, 1, 1]}),
     "depthwise by tap": ("Conv", (8, 90), {"w": (8, 1, 3)}, {"group": 8, "dilations": [4]}),
+    "depthwise by products of slices": ("Conv", (3, 30, 40), {"w": (3, 1, 3, 3)}, {"group": 3}),
     "transposed conv": ("ConvTranspose", (8, 6, 6), {"w": (8, 4, 3, 3)}, {"strides": [2, 2]}),
     "max pool overlapping": ("MaxPool", (8, 15, 15), {}, {"kernel_shape": [3, 3], "strides": [1, 1]}),
     "max pool apart": ("MaxPool", (8, 16, 16), {}, {"kernel_shape": [2, 2], "strides": [2, 2]}),
