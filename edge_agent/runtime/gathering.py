@@ -66,20 +66,22 @@ def put_together(items: Sequence[Recordable]) -> tuple[list[Part], list[Label]]:
     """
     alike: list[list[Part]] = []
     labels: list[Label] = []
+    open_ended = False
     for item in items:
         labels += item.labels
         if item.batch is None or item.served is None:
             continue
         part = (item.batch, item.served)
-        if alike and _fits(alike[-1][-1], part):
+        if open_ended and _fits(alike[-1][-1], part):
             alike[-1].append(part)
         else:
             alike.append([part])
+            open_ended = _is_whole(part)
     return [_joined(parts) for parts in alike], labels
 
 
 def _fits(last: Part, part: Part) -> bool:
-    """Whether two batches can stand side by side."""
+    """Whether two batches can stand side by side; ``last`` is known to be whole, or stands alone."""
     (before, made_before), (batch, made) = last, part
     if made.weights != made_before.weights or made.version != made_before.version:
         return False
@@ -87,23 +89,23 @@ def _fits(last: Part, part: Part) -> bool:
         return False
     if made.outputs.shape[1:] != made_before.outputs.shape[1:] or len(batch.features) != len(before.features):
         return False
+    n = len(batch.ids)
     for name, array in batch.features.items():
         other = before.features.get(name)
-        if other is None or other.shape[1:] != array.shape[1:] or other.dtype != array.dtype:
+        if other is None or array.shape != (n, *other.shape[1:]) or other.dtype != array.dtype:
             return False
-    return _is_whole(part) and _is_whole(last)
+    if len(batch.times) != n or len(made.outputs) != n:
+        return False
+    return not (_odd(batch.groups, n) or _odd(batch.holdouts, n) or _odd(batch.tasks, n))
+
+
+def _odd(column: Sequence[object], n: int) -> bool:
+    return len(column) not in (0, n)
 
 
 def _is_whole(part: Part) -> bool:
     """Whether every column has an entry a sample."""
-    batch, served = part
-    n = len(batch.ids)
-    if len(batch.times) != n or len(served.outputs) != n:
-        return False
-    columns = (batch.groups, batch.holdouts, batch.tasks)
-    return all(len(array) == n for array in batch.features.values()) and not any(
-        column and len(column) != n for column in columns
-    )
+    return _fits(part, part)
 
 
 def _joined(parts: list[Part]) -> Part:

@@ -1,5 +1,6 @@
 """Late labels meet their samples."""
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -90,7 +91,7 @@ class LabelJoin:
             if value is None:
                 refused.append(label)
             else:
-                valid.append(Label(label.id, value))
+                valid.append(label if value is label.value else Label(label.id, value))
         if refused:
             _log.warning("labels_refused", count=len(refused), id=refused[0].id[:ID_CHARS], value=refused[0].value)
             count(self._db, "refused_labels", len(refused))
@@ -98,7 +99,7 @@ class LabelJoin:
 
     def _value(self, label: Label) -> float | int | None:
         number = float(label.value)
-        if not np.isfinite(number) or not 1 <= len(label.id) <= ID_CHARS:
+        if not math.isfinite(number) or not 1 <= len(label.id) <= ID_CHARS:
             return None
         if self._most_classes is None:
             return number

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -113,9 +113,8 @@ class Predicted(Protocol):
         """Their cohort."""
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledRow:
-    """A sample that has its label.
+class LabelledRow(NamedTuple):
+    """A sample that has its label; a tuple, since one is made for every label.
 
     Attributes:
         arrival: rises by one with every label joined, and is never used twice.

@@ -1,5 +1,6 @@
 """The replay store: what was served, its late labels, and what may be trained on."""
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -267,5 +268,5 @@ def _check(batch: SampleBatch, predicted: Predicted) -> None:
     for name, time_s in zip(batch.ids, batch.times, strict=True):
         if not is_sample_id(name):
             raise DataError(f"sample id {name[:ID_CHARS]!r} must have 1 to {ID_CHARS} characters, none a control one")
-        if not np.isfinite(time_s):
+        if not math.isfinite(time_s):
             raise DataError(f"sample {name!r}: time {time_s} is not finite")

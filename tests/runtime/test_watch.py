@@ -270,6 +270,6 @@ def test_a_state_that_cannot_be_read_is_begun_anew_under_another_epoch(parts: Pa
 def test_a_batch_that_cannot_be_judged_is_counted_and_passed_over(parts: Parts) -> None:
     parts.feed(0, LOW)
     rows = parts.label(4, LOW)
-    parts.watch.consume([replace(row, output=row.output[:1]) for row in rows], parts.active)
+    parts.watch.consume([row._replace(output=row.output[:1]) for row in rows], parts.active)
     assert (parts.watch.unjudged_batches, parts.watch.cursor) == (1, 8)
     assert parts.feed(8, HIGH) == 1
