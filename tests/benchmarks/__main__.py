@@ -8,6 +8,7 @@
 ``python -m tests.benchmarks gas_drift_cohorts`` has gas sensors that age: `--quick` is seconds.
 ``python -m tests.benchmarks agent_loop`` has the agent beside bare onnxruntime: minutes; `--quick` is seconds.
 ``python -m tests.benchmarks training_step`` sets a training step beside torch's: minutes; `--quick` is seconds.
+``python -m tests.benchmarks learning_quality`` fine-tunes twice, here and in torch: minutes; `--quick` is seconds.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
 
@@ -27,6 +28,7 @@ WITH_OPTIONS = (
     "fleet_load",
     "gas_drift_cohorts",
     "hostile",
+    "learning_quality",
     "recurring",
     "training_step",
 )

@@ -1,0 +1,113 @@
+"""Fine-tuned accuracy by the training graph beside the same fine-tuning in torch, on real drifts.
+
+``python -m tests.benchmarks learning_quality [--tasks ...] [--seeds N] [--save] [--quick]``
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks.quality_data.tasks import TASKS, TITLES
+from tests.benchmarks.quality_data.twin import accuracy, tuned_by_torch, tuned_here
+from tests.benchmarks.report import RESULTS, machine
+
+TITLE = "Fine-tuned accuracy beside torch: same data, order, steps, initial weights"
+GOAL_POINTS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One seed of a task; accuracies on held-out samples, and how far the weights went apart.
+
+    Attributes:
+        apart: length of the difference of the two sides' weights over that of what torch changed.
+    """
+
+    task: str
+    seed: int
+    steps: int
+    held_out: int
+    before: float
+    ours: float
+    torch: float
+    apart: float
+
+    @property
+    def points(self) -> float:
+        """Ours minus torch's, in points."""
+        return 100 * (self.ours - self.torch)
+
+
+def run(tasks: Sequence[str], seeds: Sequence[int], work: Path) -> list[Result]:
+    """Fine-tune twice for every task and seed."""
+    return [_result(name, seed, work) for name in tasks for seed in seeds]
+
+
+def _result(name: str, seed: int, work: Path) -> Result:
+    task = TASKS[name](work, seed)
+    ours, theirs = tuned_here(task), tuned_by_torch(task)
+    difference = np.sqrt(sum(float(((ours[key] - theirs[key]) ** 2).sum()) for key in theirs))
+    change = np.sqrt(sum(float(((task.weights[key] - theirs[key]) ** 2).sum()) for key in theirs))
+    return Result(
+        name,
+        seed,
+        steps=len(list(task.batches())),
+        held_out=len(task.test_labels),
+        before=accuracy(task, task.weights),
+        ours=accuracy(task, ours),
+        torch=accuracy(task, theirs),
+        apart=float(difference / change),
+    )
+
+
+def line(name: str, results: Sequence[Result]) -> str:
+    """A line of the table in `docs/benchmarks.md`."""
+    mine = [result for result in results if result.task == name]
+    before, ours, theirs = (
+        float(np.mean([getattr(result, side) for result in mine])) for side in ("before", "ours", "torch")
+    )
+    points = [result.points for result in mine]
+    mean, most = float(np.mean(points)), max(points, key=abs)
+    shown = f"{mean:+.2f}" if abs(mean) <= GOAL_POINTS else f"**{mean:+.2f}**"
+    largest = f"{most:+.2f}" if abs(most) <= GOAL_POINTS else f"**{most:+.2f}**"
+    apart = max(result.apart for result in mine)
+    return (
+        f"| {TITLES[name]} | {len(mine)} | {mine[0].steps} | {mine[0].held_out} | {before:.4f} | {ours:.4f}"
+        f" | {theirs:.4f} | {shown} | {largest} | {apart:.1e} |"
+    )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run it as told."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks learning_quality")
+    parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
+    parser.add_argument("--quick", action="store_true", help="one seed of gas: seconds")
+    chosen = parser.parse_args(arguments)
+    tasks, seeds = (["gas"], 1) if chosen.quick else (chosen.tasks, chosen.seeds)
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as work:
+        for name in tasks:
+            results += run([name], range(seeds), Path(work))
+            print(line(name, results), flush=True)
+    if chosen.save:
+        save(results)
+
+
+def save(results: Sequence[Result], folder: Path = RESULTS) -> None:
+    """Write the results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {
+        "title": TITLE,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": machine(),
+        "results": [{**asdict(result), "points": result.points} for result in results],
+    }
+    (folder / "learning_quality.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
