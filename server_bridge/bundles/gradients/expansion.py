@@ -36,6 +36,7 @@ def expanded(model: onnx.ModelProto, trainable: Collection[str]) -> onnx.ModelPr
 
 def _written_out(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
     typed = shape_inference.infer_shapes(model)
+    _name_defaults(typed, names)
     described = {value.name for value in typed.graph.value_info}
     for tensor in model.graph.initializer:
         if tensor.name not in described:
@@ -51,15 +52,28 @@ def _written_out(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelPr
     return inlined
 
 
+def _name_defaults(model: onnx.ModelProto, names: Collection[str]) -> None:
+    """Give attributes their defaults: the inliner leaves out what a node does not say."""
+    for node in model.graph.node:
+        if node.op_type in names and node.domain in ("", "ai.onnx"):
+            given = {attribute.name for attribute in node.attribute}
+            for name, attribute in defs.get_schema(node.op_type, _opset(model)).attributes.items():
+                if name not in given and attribute.default_value.name:
+                    node.attribute.append(attribute.default_value)
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    return next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
+
+
 def _definable(model: onnx.ModelProto, trainable: Collection[str]) -> list[str]:
     """Operators without a rule that a trainable tensor runs through and that have a definition."""
-    opset = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     depends = depending(Forward(model, {}, {}), model.graph.node, trainable)
     names = set()
     for node in model.graph.node:
         ruled = node.op_type in RULES or node.op_type in FLAT or node.op_type in REFUSED
         if node.domain in ("", "ai.onnx") and not ruled and depends.intersection(node.input):
-            schema = defs.get_schema(node.op_type, opset)
+            schema = defs.get_schema(node.op_type, _opset(model))
             if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]  # no stub
                 names.add(node.op_type)
     return sorted(names)
