@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from edge_agent.drift.label_shift import LABEL_SHIFT_KEY
 from edge_agent.training.job import Job, Lineage, TrainingJob, WorkerLimits
 from edge_agent.training.split_half import SPLIT_HALF_KEY
 from edge_agent.wire.messages import Train
@@ -58,6 +59,7 @@ def training_job(common: Job, action: Train, limits: OperatorLimits, *, from_sam
         learning_rate_min=action.learning_rate_min,
         task=action.task,
         send_worse=action.send_worse,
+        label_shift=bool(action.config.get(LABEL_SHIFT_KEY, False)),
         rehearsal_share=_share(action, limits),
         balanced=bool(action.config.get(BALANCED_KEY, limits.balanced)),
         lineage=lineage(action) if limits.error_feedback else None,
