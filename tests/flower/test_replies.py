@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import ConfigRecord
 
-from edge_agent.wire.messages import EvaluateResult, Reply, TrainResult
+from edge_agent.wire.messages import EvaluateResult, Reply, Train, TrainFindings, TrainResult
 from edge_agent.wire.tensors import Weights
 from server_bridge.fleet.transport import Order, Outcome
 from server_bridge.flower.engine import run_round
@@ -15,6 +15,7 @@ from server_bridge.flower.grid import MqttGrid
 from server_bridge.flower.records import to_record
 from server_bridge.flower.replies import NodeResult
 from server_bridge.flower.strategies import StrategyName, StrategySettings, make_strategy
+from server_bridge.store.participation import left_out_words
 from tests.flower.memory_fleet import (
     MemoryFleet,
     MemoryGateway,
@@ -158,6 +159,32 @@ def test_an_evaluation_of_other_weights_or_of_nothing_is_refused() -> None:
     assert metrics is not None
     results: list[NodeResult] = grid.last_exchange
     assert [result.reason for result in results] == [None, None, None, "bad-examples"]
+
+
+def test_a_gateway_whose_update_made_things_worse_sits_the_round_out_and_is_named_with_its_figures() -> None:
+    def worse(order: Order, outcome: Outcome) -> Outcome:
+        assert isinstance(order.action, Train)
+        found = TrainFindings(round=1, cohort="root", metrics={"num-examples": 50, "proof-loss-after": 2.0})
+        reply = Reply(
+            gateway=order.gateway,
+            boot_id="boot",
+            command_id=order.command_id,
+            status="error",
+            reason="made-worse",
+            detail="the loss rose",
+            result=found,
+        )
+        return Outcome(order.gateway, order.command_id, reply, None, "made-worse", "the loss rose")
+
+    fleet = _fleet(worse)
+    grid = MqttGrid(fleet, settings())
+    outcome = run_round(make_strategy(StrategySettings(name="fedavg")), grid, initial_weights(), 1, {}, 1.0)
+    assert outcome.failed == {"g3": "made-worse: the loss rose"}
+    assert outcome.ok == ("g0", "g1", "g2")
+    assert [result.metrics["proof-loss-after"] for result in outcome.results if not result.ok] == [2.0]
+    assert left_out_words(outcome.failed, {}) == "g3 (made-worse) left out"
+    orders = [order.action for order in fleet.orders if isinstance(order.action, Train)]
+    assert not any(action.send_worse for action in orders)
 
 
 def test_honest_updates_of_very_different_lengths_pass() -> None:

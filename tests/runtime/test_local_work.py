@@ -1,6 +1,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from edge_agent.link.upload import Uploader
 from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.local_work import EVALUATED_KEPT, LocalWork, OperatorLimits, Serving
 from edge_agent.runtime.orders import OrderFailed
-from edge_agent.training.job import TrainingJob, WorkerLimits
+from edge_agent.runtime.training_orders import BALANCED_KEY, REHEARSAL_KEY, lineage, training_job
+from edge_agent.runtime.training_reports import TrainingReports
+from edge_agent.training.job import Job, TrainingJob, WorkerLimits
+from edge_agent.training.residual import Residuals, decode_residual
 from edge_agent.training.supervisor import TrainingSupervisor
 from edge_agent.wire.blobs import BlobReference, make_reference, sha256_hex
 from edge_agent.wire.codec import decode
@@ -94,6 +98,7 @@ class Bench:
             serving=lambda: self.answers.pop(0) if self.answers else self.serving,
             samples_db=self.samples_db,
             held=lambda digest: self.held.get(digest),
+            residuals=Residuals(self.path / "residuals"),
         )
 
     def hold(self, data: bytes = BASE) -> BlobReference:
@@ -186,6 +191,85 @@ def test_a_round_gives_a_held_update_and_its_manifest(bench: Bench, bundle: Bund
     assert (event.command_id, event.step, event.samples) == ("c1", "done", result.metrics["num-examples"])
     bench.work.forget("c1")
     assert bench.jobs() == 0
+
+
+def test_what_a_coding_lost_is_kept_for_the_next_round_of_the_line(bench: Bench, bundle: Bundle) -> None:
+    base, digests = bench.hold(), []
+    for number, (turn, adaptation) in enumerate([(3, "one"), (4, "one"), (5, "other")]):
+        action = train_action(bundle, base, coding="int8", round=turn, adaptation=adaptation)
+        result = bench.work.train(command(f"c{number}", action), action, never, time.monotonic() + LONG_S)
+        digests.append(result.update.digest)
+        (kept,) = (bench.path / "residuals").iterdir()
+        assert decode_residual(kept.read_bytes())[0] == lineage(action)
+    first, second, elsewhere = digests
+    assert first == elsewhere != second
+
+
+def test_a_long_round_tells_its_progress_at_the_lowest_priority(bench: Bench) -> None:
+    bench.work._reports = TrainingReports(bench.outbox, interval_s=0.5)
+    bench.train(epochs=ENDLESS, batch_size=1, within_s=5.0)
+    events = [event for event in bench.events() if isinstance(event, TrainingEvent)]
+    *progress, done = events
+    assert [event.step for event in events] == ["progress"] * len(progress) + ["done"]
+    assert progress
+    assert progress[0].of_epochs == done.of_epochs == ENDLESS
+    assert 0 < progress[0].epochs <= done.epochs
+    assert progress[0].loss is not None
+    assert bench.outbox.depth == len(events)
+
+
+def test_a_round_that_made_things_worse_gives_its_figures_and_no_update(tmp_path: Path, bundle: Bundle) -> None:
+    wrong = tmp_path / "wrong.db"
+    store_samples(wrong, 100)
+    with closing(open_database(wrong)) as db, db.transaction():
+        db.execute("UPDATE sample SET label = (label + 1) % 3 WHERE part <> 'holdout'")
+    bench = Bench(tmp_path, bundle, wrong)
+    base = bench.hold(encode_weights(tiny_weights()))
+    asked = {"base": base, "epochs": 5, "learning_rate": 0.5, "batch_size": 8}
+    refused = bench.refusal(**asked)
+    assert refused.reason == "made-worse"
+    assert refused.metrics["proof-loss-after"] > refused.metrics["proof-loss-before"]
+    assert bench.uploader.offered() == []
+    sent = bench.train("c2", base=base, epochs=5, learning_rate=0.5, batch_size=8, send_worse=True)
+    assert sent.metrics["made-worse"] == 1
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("config", "share", "balanced"),
+    [
+        ({}, 0.2, True),
+        ({REHEARSAL_KEY: 0.5, BALANCED_KEY: False}, 0.5, False),
+        ({REHEARSAL_KEY: 0}, 0.0, True),
+        ({REHEARSAL_KEY: 1.0}, 0.2, True),
+        ({REHEARSAL_KEY: "much"}, 0.2, True),
+    ],
+)
+def test_a_round_may_say_how_much_of_the_past_goes_with_the_new(
+    bundle: Bundle, config: dict[str, float | bool | str], share: float, balanced: bool
+) -> None:
+    limits = OperatorLimits(
+        enabled=True,
+        min_samples=1,
+        max_rounds_per_hour=1,
+        max_duration_s=1.0,
+        worker=WorkerLimits(),
+        rehearsal_share=0.2,
+        balanced=True,
+    )
+    action = train_action(bundle, make_reference(BASE)[0], config=config)
+    common = Job(
+        command_id="c1",
+        duration_s=1.0,
+        bundle_dir=bundle.path,
+        bundle=bundle.digest,
+        weights_file=bundle.path,
+        weights="0" * 64,
+        samples_db=bundle.path,
+        max_samples=10,
+    )
+    job = training_job(common, action, limits, from_sample=None)
+    assert (job.rehearsal_share, job.balanced) == (share, balanced)
 
 
 def test_an_evaluation_gives_counts_and_leaves_nothing(bench: Bench, bundle: Bundle) -> None:
@@ -300,7 +384,7 @@ def test_the_larger_minimum_of_samples_holds(
 
 
 def test_the_operators_longest_duration_ends_a_round(tmp_path: Path, bundle: Bundle, samples_db: Path) -> None:
-    bench = Bench(tmp_path, bundle, samples_db, max_duration_s=0.3)
+    bench = Bench(tmp_path, bundle, samples_db, max_duration_s=0.05)
     assert bench.refusal(epochs=ENDLESS).reason == "killed-duration"
     assert not bench.supervisor.busy
     bench.close()

@@ -18,7 +18,7 @@ from edge_agent.link.settings import BrokerSettings
 from edge_agent.ota.command_keys import verify_signature
 from edge_agent.runtime.orders import QUEUE_COMMANDS, OrderFailed, Orders
 from edge_agent.wire.codec import decode
-from edge_agent.wire.messages import Configure, Identify, Reply
+from edge_agent.wire.messages import Configure, Identify, Reply, TrainFindings
 from edge_agent.wire.messages.reply import REPLY_CAP_BYTES
 from tests.broker import Mosquitto
 from tests.runtime.bench import deny, permit
@@ -100,6 +100,18 @@ def test_a_failed_order_is_answered_with_its_reason_and_remembered(desk: Desk) -
     (reply,) = desk.replies(1)
     assert (reply.status, reply.reason, reply.detail[:8]) == ("error", "too-few-samples", "3 of 50 ")
     assert desk.order("c1") == [reply]
+
+
+def test_a_round_without_an_update_is_answered_with_what_it_found_out(desk: Desk) -> None:
+    desk.worker.error = OrderFailed("made-worse", "the loss rose", {"proof-loss-before": 1.0, "proof-loss-after": 2.0})
+    desk.order("c1", TRAIN)
+    desk.worker.finish_one()
+    (reply,) = desk.replies(1)
+    assert (reply.status, reply.reason) == ("error", "made-worse")
+    assert isinstance(reply.result, TrainFindings)
+    assert (reply.result.round, reply.result.cohort) == (TRAIN.round, TRAIN.cohort)
+    assert reply.result.metrics["proof-loss-after"] == 2.0
+    assert desk.order("c1", TRAIN) == [reply]
 
 
 def test_a_stored_result_answers_a_new_boot_id_too(desk: Desk) -> None:

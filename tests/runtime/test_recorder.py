@@ -1,5 +1,6 @@
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -183,3 +184,19 @@ def test_it_writes_while_others_read_and_write_the_same_databases(parts: Parts, 
     stopping.set()
     thread.join(10)
     assert (failures, parts.store.counts.labelled) == ([], 400)
+
+
+@pytest.mark.parametrize("jump_s", [-10 * 365 * 86_400, 100 * 365 * 86_400], ids=["back", "forward"])
+def test_a_clock_that_jumps_purges_nothing(tmp_path: Path, bundle: Bundle, jump_s: int) -> None:
+    parts = Parts(tmp_path, bundle)
+    with pytest.MonkeyPatch.context() as patch, running(parts) as one:
+        one.queue.put(Recordable(samples(0, BATCH), served(bundle, LOW), [Label("later", 0)]))
+        wait(lambda: parts.store.counts.samples == BATCH, "the samples")
+        now_s = time.time()
+        patch.setattr(time, "time", lambda: now_s + jump_s)
+        one.put(BATCH, LOW)
+        wait(lambda: parts.store.counts.labelled == BATCH, "the next samples")
+        one.queue.put(Recordable(None, None, [Label(name, 0) for name in samples(0, BATCH).ids]))
+        wait(lambda: parts.store.counts.labelled == 2 * BATCH, "the labels that were waited for")
+        assert parts.store.counts.early_labels == 1
+    parts.close()
