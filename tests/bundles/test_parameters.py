@@ -1,0 +1,66 @@
+"""Which initialisers patterns choose from."""
+
+import numpy as np
+import onnx
+import pytest
+
+from server_bridge.bundles.checks import trainable_names
+from server_bridge.bundles.parameters import weight_names
+from tests.bundles.gradients.cases import ints, node
+from tests.bundles.gradients.differences import Array
+from tests.bundles.nets import cnn2d, model_of
+
+
+def ones(*shape: int) -> Array:
+    return np.ones(shape, dtype="f4")
+
+
+def model_with(nodes: list[onnx.NodeProto], **tensors: Array) -> onnx.ModelProto:
+    """From ``x`` (n, 4) to ``y``, with a weight before."""
+    return model_of([node("MatMul", "x w", "h"), *nodes], {"w": ones(4, 4), **tensors}, shape=[4], output=[4])
+
+
+CONSTANTS = {
+    "a scalar": ([node("Mul", "h k", "y")], {"k": ones()}),
+    "a single number in arithmetic": ([node("Div", "h k", "y")], {"k": ones(1)}),
+    "an epsilon": ([node("Mul", "h h", "q"), node("Add", "q k", "y")], {"k": ones(1)}),
+    "bounds": ([node("Clip", "h k l", "y")], {"k": ones(), "l": ones()}),
+    "an exponent": ([node("Pow", "h k", "y")], {"k": 2 * ones(1)}),
+    "a padding value": ([node("Pad", "h p k", "y")], {"k": ones(), "p": ints(0, 0, 0, 0)}),
+    "a mask": ([node("Add", "h k", "y")], {"k": np.array([0, -3.4e38, 0, -3.4e38], dtype="f4")}),
+    "a scale of quantisation": (
+        [node("QuantizeLinear", "h k z", "q", axis=1), node("DequantizeLinear", "q k z", "y", axis=1)],
+        {"k": ones(4), "z": np.zeros(4, dtype="i1")},
+    ),
+    "running statistics": ([node("BatchNormalization", "h a b k l", "y")], {n: ones(4) for n in "abkl"}),
+}
+WEIGHTS = {
+    "a vector in arithmetic": ([node("Mul", "h k", "y")], {"k": ones(4)}),
+    "a bias of one number": ([node("Add", "h k", "y")], {"k": ones(1)}),
+    "a slope": ([node("PRelu", "h k", "y")], {"k": ones(1)}),
+    "a scalar in a product's place too": ([node("Mul", "h k", "q"), node("Gemm", "q w k", "y")], {"k": ones(1)}),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_are_not_chosen_by_a_pattern(name: str) -> None:
+    nodes, tensors = CONSTANTS[name]
+    model = model_with(nodes, **tensors)
+    assert not {"k", "l"} & set(weight_names(model))
+    assert "w" in weight_names(model)
+    assert "k" not in trainable_names(model, ["*"])
+    assert "k" in trainable_names(model, ["*", "k"])
+
+
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_weights_are(name: str) -> None:
+    nodes, tensors = WEIGHTS[name]
+    assert weight_names(model_with(nodes, **tensors)) == ["w", "k"]
+
+
+def test_whole_net_has_its_weights_and_nothing_else() -> None:
+    assert trainable_names(cnn2d(), ["*"]) == ["a.w", "b.w", "b.b", "c.w", "c.b", "n.scale", "n.bias"]
+
+
+def test_excluding_a_constant_is_no_error() -> None:
+    assert "n.mean" not in trainable_names(cnn2d(), ["*", "!n.mean", "!n.var"])
