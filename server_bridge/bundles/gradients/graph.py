@@ -81,7 +81,9 @@ class GraphBuilder:
         """Give a value that a node has a fresh name, and tell it; who reads it already is not told."""
         fresh = self.fresh(value)
         for node in self.nodes:
-            node.output[:] = [fresh if name == value else name for name in node.output]
+            if value in node.output:
+                node.output[:] = [fresh if name == value else name for name in node.output]
+                node.name = fresh
         return fresh
 
     @property

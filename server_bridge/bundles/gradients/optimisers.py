@@ -6,7 +6,6 @@ from types import MappingProxyType
 
 import numpy as np
 import onnx
-from onnx import helper
 
 from edge_agent.wire.manifest import OptimiserName
 from server_bridge.bundles.gradients.graph import GraphBuilder
@@ -117,10 +116,9 @@ def _bias_corrections(graph: GraphBuilder) -> tuple[str, str]:
     step = graph.emit("Cast", STEP, to=onnx.TensorProto.DOUBLE)
     missing = graph.emit("Sub", graph.constant(np.ones(2)), graph.emit("Pow", graph.constant(betas), step))
     scaled = graph.emit("Div", missing, graph.constant(1 - betas))
-    inverse, root = graph.fresh("inverse"), graph.fresh("root")
     both = graph.emit("Cast", graph.emit("Pow", scaled, graph.constant(np.array([-1.0, 0.5]))), to=_FLOAT)
-    graph.nodes.append(helper.make_node("Split", [both, graph.integers([1, 1])], [inverse, root], name=root))
-    return graph.emit("Mul", inverse, root), graph.emit("Mul", root, graph.scalar(ADAM_EPSILON))
+    root = graph.emit("Gather", both, graph.constant(np.array(1, dtype=np.int64)))
+    return graph.emit("ReduceProd", both, keepdims=0), graph.emit("Mul", root, graph.scalar(ADAM_EPSILON))
 
 
 def _moving_sum(graph: GraphBuilder, state: str, value: str, beta: float) -> str:

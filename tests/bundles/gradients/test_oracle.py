@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from edge_agent.model.bundle import Bundle
 from edge_agent.model.training_step import TrainingStep
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from tests.bundles.gradients.differences import gradients_of
@@ -17,7 +17,7 @@ from tests.bundles.nets import CNN2D_TRAINABLE, classified, cnn2d, conv1d, initi
 pytestmark = pytest.mark.oracle
 
 Tensors = dict[str, Any]
-STEPS, BATCH = 20, 16
+STEPS = 20
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Reference:
         loss.backward()
         return float(loss.detach())
 
-    def train(self, optimiser: str, rate: float, data: dict[str, Any]) -> dict[str, Any]:
+    def train(self, optimiser: str, rate: float, data: dict[str, Any], batch: int) -> dict[str, Any]:
         kinds: dict[str, Callable[[], Any]] = {
             "sgd": lambda: self.torch.optim.SGD(self.trained, rate),
             "momentum": lambda: self.torch.optim.SGD(self.trained, rate, momentum=0.9),
@@ -88,7 +88,7 @@ class Reference:
         }
         steps = kinds[optimiser]()
         for step in range(STEPS):
-            rows = slice(step * BATCH, (step + 1) * BATCH)
+            rows = slice(step * batch, (step + 1) * batch)
             self.backward(data["x"][rows], data["label"][rows])
             steps.step()
         return {name: self.weights[name].detach().numpy() for name in self.twin.trainable}
@@ -107,24 +107,53 @@ def test_gradient_is_torchs(twin: Twin) -> None:
 
 
 @twins
+@pytest.mark.parametrize("batch", [1, 5, 17])
 @pytest.mark.parametrize(("optimiser", "rate"), [("sgd", 0.1), ("momentum", 0.05), ("adam", 0.003), ("adamw", 0.003)])
-def test_twenty_steps_are_as_close_to_float64_as_torchs_own(
-    twin: Twin, optimiser: str, rate: float, tmp_path: Path
+def test_twenty_steps_are_as_close_to_float64_as_twice_torchs_own(
+    twin: Twin, optimiser: str, rate: float, batch: int, bundles: dict[str, Bundle]
 ) -> None:
-    """The measure is the L2 error of all parameters: Adam's sign-like steps make single elements jump."""
-    data = classified(twin.model, STEPS * BATCH)
-    calibration = save_npz(tmp_path / "c.npz", **classified(twin.model, 64, seed=6))
-    settings = BuildSettings(twin.trainable, "cross-entropy")
-    bundle = build_bundle(twin.model, calibration, settings, tmp_path / "bundle")
-    trainer = TrainingStep(bundle, optimiser, bundle.initial_weights())
-    for step in range(STEPS):
-        rows = slice(step * BATCH, (step + 1) * BATCH)
-        trainer.step({"x": data["x"][rows]}, data["label"][rows], learning_rate=rate)
-    exact = Reference(twin, "float64").train(optimiser, rate, data)
-    ours = _distance(trainer.weights(), exact)
-    torchs = _distance(Reference(twin, "float32").train(optimiser, rate, data), exact)
-    size = np.sqrt(sum(float(np.square(value).sum()) for value in exact.values()))
-    assert ours <= max(3 * torchs, 1e-6 * size)
+    """The measure is the L2 error of all parameters: Adam's sign-like steps make single elements jump.
+
+    Where rounding decides which side of a kink a value is on, or Adam divides a gradient that is rounding alone, both
+    errors are chance: the median over several draws is compared.
+    """
+    ratios = []
+    for seed in range(5):
+        data = classified(twin.model, STEPS * batch, seed=seed)
+        trainer = TrainingStep(bundles[twin.name], optimiser, bundles[twin.name].initial_weights())
+        for step in range(STEPS):
+            rows = slice(step * batch, (step + 1) * batch)
+            trainer.step({"x": data["x"][rows]}, data["label"][rows], learning_rate=rate)
+        exact = Reference(twin, "float64").train(optimiser, rate, data, batch)
+        torchs = _distance(Reference(twin, "float32").train(optimiser, rate, data, batch), exact)
+        ratios.append(_distance(trainer.weights(), exact) / torchs)
+    assert np.median(ratios) <= 2, ratios
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+    """A bundle of each twin."""
+    folder = tmp_path_factory.mktemp("twins")
+    made = {}
+    for twin in TWINS:
+        calibration = save_npz(folder / f"{twin.name}.npz", **classified(twin.model, 64, seed=6))
+        made[twin.name] = build_bundle(
+            twin.model, calibration, BuildSettings(twin.trainable, "cross-entropy"), folder / twin.name
+        )
+    return made
+
+
+@twins
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_steps_repeat_bit_for_bit_at_a_number_of_threads(twin: Twin, threads: int, bundles: dict[str, Bundle]) -> None:
+    data, bundle, ends = classified(twin.model, 64), bundles[twin.name], set()
+    step = TrainingStep(bundle, "adam", bundle.initial_weights(), threads=threads)
+    for _ in range(20):
+        step.load(bundle.initial_weights())
+        for rows in (slice(0, 32), slice(32, 64), slice(10, 27)):
+            step.step({"x": data["x"][rows]}, data["label"][rows], learning_rate=0.01)
+        ends.add(b"".join(value.tobytes() for value in step.weights().values()))
+    assert len(ends) == 1
 
 
 def _distance(found: dict[str, Any], exact: dict[str, Any]) -> float:
