@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from edge_agent.drift.label_shift import estimate_shares
 from edge_agent.model.bundle import Bundle
 from edge_agent.model.training_step import TrainingStep
-from edge_agent.training.descent import Diverged, Unwatched, Watch, descend
+from edge_agent.training.descent import Diverged, Place, Unwatched, Watch, descend
 from edge_agent.training.evaluation import BLOCK_ROWS
 from edge_agent.training.fed_ade import label_free_calibration, see
 from edge_agent.training.head_training import scored_model
@@ -19,6 +19,7 @@ from edge_agent.training.held_out import Comparison
 from edge_agent.training.job import TrainingJob, WorkFailed
 from edge_agent.training.local_round import Data, LocalRound, schedule_of, scores_of, too_slow, update_norm
 from edge_agent.training.personal import parted
+from edge_agent.training.split_half import SPLIT_HALF_KEY, cosine, halves
 from edge_agent.wire.tensors import Weights
 
 CLASS_PRIOR = "class_prior"
@@ -85,31 +86,18 @@ def run_label_free_round(
     Raises:
         DataError: base weights or features do not fit the bundle (named).
     """
-    count = len(next(iter(features.values())))
+    count = _count(features)
     if count < max(job.min_samples, 1):
         return WorkFailed(reason="too-few-samples", detail=f"{count} of {job.min_samples}")
     started_s = time.monotonic()
     before = scores_of(bundle, base, held_out, job) if held_out is not None and len(held_out.labels) else None
     shares = _shares(bundle, base, features, job)
-    step = PriorStep(TrainingStep(bundle, job.training_graph, base, threads=job.limits.threads), shares)
-    schedule = schedule_of(bundle, base, job)
     try:
-        place = descend(
-            step,
-            features,
-            np.zeros(count, np.int64),
-            schedule,
-            epochs=job.epochs,
-            batch_size=job.batch_size,
-            seed=job.seed,
-            watch=watch or Unwatched(),
-            scalars=job.scalars,
-        )
+        trained, place, rates = _trained(bundle, base, features, shares, job, watch or Unwatched())
     except Diverged as error:
         return WorkFailed(reason="non-finite", detail=error.problem)
     if place.epochs < 1:
         return too_slow(place, job)
-    trained = step.weights()
     delta, personal = parted(bundle, bundle.training_graph(job.training_graph), base, trained)
     norm = update_norm(delta)
     if not math.isfinite(norm + update_norm(personal)):
@@ -120,15 +108,62 @@ def run_label_free_round(
         "update-norm": norm,
         "epochs-done": place.epochs,
         **({} if shares is None else {"class-share-max": float(shares.max())}),
-        **schedule.metrics(),
+        **rates,
     }
     if before is not None and held_out is not None:
         comparison = Comparison(before, scores_of(bundle, trained, held_out, job))
         metrics |= comparison.metrics()
         if comparison.made_worse and not job.send_worse:
             return WorkFailed(reason="made-worse", detail=comparison.words(), metrics=metrics)
+    if job.split_half and place.epochs >= job.epochs:
+        agreement = _agreement(bundle, base, features, shares, job)
+        metrics |= {} if agreement is None else {SPLIT_HALF_KEY: agreement}
     metrics["train-duration-s"] = time.monotonic() - started_s
     return LocalRound(delta, metrics, personal)
+
+
+def _trained(
+    bundle: Bundle,
+    base: Weights,
+    features: Features,
+    shares: NDArray[np.float64] | None,
+    job: TrainingJob,
+    watch: Watch,
+) -> tuple[Weights, Place, dict[str, int | float]]:
+    """Trained weights, where the descent ended, and what its schedule tells."""
+    step = PriorStep(TrainingStep(bundle, job.training_graph, base, threads=job.limits.threads), shares)
+    schedule = schedule_of(bundle, base, job)
+    place = descend(
+        step,
+        features,
+        np.zeros(_count(features), np.int64),
+        schedule,
+        epochs=job.epochs,
+        batch_size=job.batch_size,
+        seed=job.seed,
+        watch=watch,
+        scalars=job.scalars,
+    )
+    return step.weights(), place, schedule.metrics()
+
+
+def _agreement(
+    bundle: Bundle, base: Weights, features: Features, shares: NDArray[np.float64] | None, job: TrainingJob
+) -> float | None:
+    """The cosine of the updates of two halves, as of a labelled round; without labels the halves are drawn plainly."""
+    updates, graph = [], bundle.training_graph(job.training_graph)
+    for rows in halves(np.zeros(_count(features)), job.seed):
+        half = {name: array[np.sort(rows)] for name, array in features.items()}
+        try:
+            weights, _, _ = _trained(bundle, base, half, shares, job, Unwatched())
+        except Diverged:
+            return None
+        updates.append(parted(bundle, graph, base, weights)[0])
+    return cosine(updates[0], updates[1]) if updates else None
+
+
+def _count(features: Features) -> int:
+    return len(next(iter(features.values())))
 
 
 def _shares(bundle: Bundle, base: Weights, features: Features, job: TrainingJob) -> NDArray[np.float64] | None:
@@ -139,7 +174,7 @@ def _shares(bundle: Bundle, base: Weights, features: Features, job: TrainingJob)
     if not job.label_shift:
         return prior
     model = scored_model(bundle, job.training_graph, base, threads=job.limits.threads)
-    count = len(next(iter(features.values())))
+    count = _count(features)
     parts = []
     for start in range(0, count, BLOCK_ROWS):
         block = {name: array[start : start + BLOCK_ROWS] for name, array in features.items()}

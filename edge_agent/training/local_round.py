@@ -160,9 +160,8 @@ def split_half_cosine(
     data, updates, graph = Data(features, labels), [], bundle.training_graph(job.training_graph)
     for rows in halves(labels, job.seed):
         try:
-            ordered = (
-                rows if job.schedule == "constant" else np.sort(rows)
-            )  # the halves lie in the order of their labels
+            # The halves lie in the order of their labels; a schedule that looks at the stream needs that of time.
+            ordered = rows if job.schedule == "constant" else np.sort(rows)
             half = _train(bundle, base, data.rows(ordered), job, Unwatched())
         except Diverged:
             return None
