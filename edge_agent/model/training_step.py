@@ -19,6 +19,7 @@ from edge_agent.model.step_inputs import LOSS, ClassVectors, Scalars, anchors, c
 from edge_agent.wire.tasks import seen_by
 from edge_agent.wire.tensors import Weights
 
+SKIPPED = "skipped"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -93,7 +94,8 @@ class TrainingStep:
             self._session.native.run_with_iobinding(binding)
         except RUNTIME_ERRORS as error:
             raise DataError(f"{self.spec.file} cannot run: {first_line(error)}") from error
-        self._turn, self._steps = 1 - self._turn, self._steps + 1
+        self._turn = 1 - self._turn
+        self._steps += not self._said.get(SKIPPED, False)  # Adam does not count a step that was not taken
         return float(self._said[LOSS])
 
     @property

@@ -11,6 +11,7 @@ from onnx import helper
 
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle, file_digests, write_bundle
+from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from tests.bundles.nets import classified, conv1d, mlp, model_of, save_npz
@@ -197,3 +198,173 @@ def test_graph_that_is_not_as_the_manifest_says_is_refused(bundle: Bundle, tmp_p
     odd = write_bundle(tmp_path / "odd", manifest, files)
     with pytest.raises(DataError, match=r"train/sgd.onnx: input 'label' is not as the manifest says"):
         TrainingStep(odd, "sgd", odd.initial_weights())
+
+
+def rich(folder: Path, **settings: Any) -> Bundle:
+    """The dense net with what else a bundle may have."""
+    data = save_npz(folder / "rich.npz", **classified(mlp(), 80))
+    return build_bundle(mlp(), data, BuildSettings(["*"], "cross-entropy", **settings), folder / "rich")
+
+
+def test_scalars_are_the_graphs_and_hold_for_one_step(bundle: Bundle) -> None:
+    free, clipped = (TrainingStep(bundle, "momentum", bundle.initial_weights()) for _ in range(2))
+    free.step({"x": X}, LABELS, learning_rate=0.1)
+    clipped.step({"x": X}, LABELS, learning_rate=0.1, scalars={"clip_norm": 1e-3, "momentum": 0.5})
+    assert clipped.reports["update_norm"] == pytest.approx(1e-4, rel=1e-3)
+    assert clipped.reports["gradient_norm"] == free.reports["gradient_norm"]
+    clipped.step({"x": X}, LABELS, learning_rate=0.1)
+    assert clipped.reports["update_norm"] > 1e-2
+    assert clipped.reports["skipped"] == 0
+
+
+@pytest.mark.parametrize(
+    ("scalars", "problem"),
+    [
+        ({"clip": 1.0}, r"training graph 'adam' has no scalar 'clip' to set \(it has 'clip_norm', 'update_norm_cap'\)"),
+        ({"learning_rate": 1.0}, "no scalar 'learning_rate'"),
+        ({"clip_norm": -1.0}, "scalar 'clip_norm' is -1.0, outside 0 and above"),
+        ({"update_norm_cap": float("nan")}, "scalar 'update_norm_cap' is nan"),
+    ],
+)
+def test_unfit_scalars_are_named_and_change_nothing(bundle: Bundle, scalars: dict[str, float], problem: str) -> None:
+    step, other = (TrainingStep(bundle, "adam", bundle.initial_weights()) for _ in range(2))
+    with pytest.raises(DataError, match=problem):
+        step.step({"x": X}, LABELS, learning_rate=0.01, scalars=scalars)
+    for each in (step, other):
+        each.step({"x": X}, LABELS, learning_rate=0.01)
+    assert all(np.array_equal(step.weights()[name], value) for name, value in other.weights().items())
+
+
+@pytest.mark.parametrize("graph", ["sgd", "momentum", "adam", "adamw"])
+def test_features_that_are_not_finite_leave_everything_as_it_was(bundle: Bundle, graph: str) -> None:
+    step, other = (TrainingStep(bundle, graph, bundle.initial_weights()) for _ in range(2))
+    step.step({"x": np.full_like(X, np.nan)}, LABELS, learning_rate=0.01)
+    assert step.reports["skipped"] == 1
+    assert all(np.array_equal(bundle.initial_weights()[name], value) for name, value in step.weights().items())
+    for each in (step, other):
+        each.step({"x": X}, LABELS, learning_rate=0.01)
+    assert all(np.array_equal(step.weights()[name], value) for name, value in other.weights().items())
+
+
+def test_ignored_labels_are_passed_and_others_named(tmp_path: Path) -> None:
+    bundle = rich(tmp_path, ignore_index=-100, class_weights=(1.0, 2.0, 0.5), label_smoothing=0.1)
+    step = TrainingStep(bundle, "sgd", bundle.initial_weights())
+    labels = LABELS.copy()
+    labels[::2] = -100
+    with_ignored = step.step({"x": X}, labels, learning_rate=0.1)
+    alone = TrainingStep(bundle, "sgd", bundle.initial_weights())
+    assert alone.step({"x": X[1::2]}, LABELS[1::2], learning_rate=0.1) == pytest.approx(with_ignored, rel=1e-6)
+    assert step.step({"x": X}, np.full(len(X), -100), learning_rate=0.1) == 0.0
+    assert step.reports["skipped"] == 1
+    with pytest.raises(DataError, match=r"label -99 is outside 0..2 and not -100, which is ignored"):
+        step.step({"x": X[:1]}, np.array([-99]), learning_rate=0.1)
+
+
+def test_class_weights_at_run_time_stay_until_given_again(tmp_path: Path) -> None:
+    bundle = rich(tmp_path, run_time_weights=True)
+    step = TrainingStep(bundle, "sgd", bundle.initial_weights())
+    assert step.spec.class_inputs == ["class_weight"]
+    equal = step.step({"x": X}, LABELS, learning_rate=1e-9)
+    weighed = step.step({"x": X}, LABELS, learning_rate=1e-9, class_inputs={"class_weight": np.array([9, 1, 0])})
+    assert weighed != pytest.approx(equal, rel=1e-3)
+    assert step.step({"x": X}, LABELS, learning_rate=1e-9) == pytest.approx(weighed, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"class_weight": np.ones(2)}, r"'class_weight' has shape \[2\], \[3\] is needed"),
+        ({"class_weight": np.zeros(3)}, "'class_weight' must be finite, not negative and not all zero"),
+        ({"class_weight": np.array([1, np.nan, 1])}, "must be finite"),
+        ({"prior": np.ones(3)}, r"has no class input 'prior' \(it has 'class_weight'\)"),
+    ],
+)
+def test_unfit_class_inputs_are_named(tmp_path: Path, given: dict[str, NDArray[Any]], problem: str) -> None:
+    bundle = rich(tmp_path, run_time_weights=True)
+    step = TrainingStep(bundle, "sgd", bundle.initial_weights())
+    with pytest.raises(DataError, match=problem):
+        step.step({"x": X}, LABELS, learning_rate=0.1, class_inputs=given)
+
+
+def test_graphs_without_labels_train_on_features_alone(tmp_path: Path) -> None:
+    bundle = rich(tmp_path, label_free=("entropy", "pseudo-label"), optimisers=("sgd",))
+    assert [graph.name for graph in bundle.manifest.training] == ["sgd", "entropy-sgd", "pseudo-label-sgd"]
+    for name in ("entropy-sgd", "pseudo-label-sgd"):
+        step = TrainingStep(bundle, name, bundle.initial_weights())
+        prior = {"class_prior": np.array([3.0, 1.0, 1.0])}
+        losses = [step.step({"x": X}, learning_rate=0.05, class_inputs=prior) for _ in range(20)]
+        assert losses[-1] < losses[0]
+        with pytest.raises(DataError, match="the batch is empty"):
+            step.step({"x": X[:0]}, learning_rate=0.05)
+    unsure = TrainingStep(bundle, "pseudo-label-sgd", bundle.initial_weights())
+    unsure.step({"x": X}, learning_rate=0.05, scalars={"confidence": 1.0})
+    assert all(np.array_equal(bundle.initial_weights()[name], value) for name, value in unsure.weights().items())
+    with pytest.raises(DataError, match="training graph 'sgd' needs labels"):
+        TrainingStep(bundle, "sgd", bundle.initial_weights()).step({"x": X}, learning_rate=0.05)
+
+
+def test_proximal_term_pulls_to_the_weights_given_at_first(tmp_path: Path) -> None:
+    bundle = rich(tmp_path, proximal=True, optimisers=("sgd",), subsets={"last": ["b.*"]})
+    assert [graph.name for graph in bundle.manifest.training] == ["sgd", "last-sgd", "prox-sgd", "prox-last-sgd"]
+    ends = []
+    for strength in (0.0, 5.0):
+        step = TrainingStep(bundle, "prox-sgd", bundle.initial_weights())
+        for _ in range(20):
+            step.step({"x": X}, LABELS, learning_rate=0.1, scalars={"proximal": strength})
+        ends.append(sum(float(np.square(v - bundle.initial_weights()[n]).sum()) for n, v in step.weights().items()))
+    assert ends[1] < 0.5 * ends[0]
+
+
+def test_subset_trains_its_tensors_alone(tmp_path: Path) -> None:
+    bundle = rich(tmp_path, optimisers=("momentum",), subsets={"last": ["b.*", "!b.b"]})
+    step = TrainingStep(bundle, "last-momentum", bundle.initial_weights())
+    step.step({"x": X}, LABELS, learning_rate=0.1)
+    changed = {n for n, v in step.weights().items() if not np.array_equal(v, bundle.initial_weights()[n])}
+    assert changed == {"b.w"}
+
+
+def test_load_begins_anew_from_other_weights(bundle: Bundle) -> None:
+    step, fresh = (TrainingStep(bundle, "adam", bundle.initial_weights()) for _ in range(2))
+    for _ in range(3):
+        step.step({"x": X}, LABELS, learning_rate=0.01)
+    step.load(bundle.initial_weights())
+    for each in (step, fresh):
+        each.step({"x": X}, LABELS, learning_rate=0.01)
+    assert all(np.array_equal(step.weights()[name], value) for name, value in fresh.weights().items())
+    unfit = bundle.initial_weights() | {"a.w": np.full((5, 8), np.nan, np.float32)}
+    with pytest.raises(DataError, match=r"tensor 'a.w' is not finite"):
+        step.load(unfit)
+
+
+@pytest.mark.parametrize("loss", ["mae", "huber"])
+def test_regressions_check_targets(tmp_path: Path, loss: Any) -> None:
+    w = np.array([[0.5], [-1.0]], dtype=np.float32)
+    model = model_of([helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": w}, shape=[2], output=[1])
+    x, label = line_data(64)
+    data = save_npz(tmp_path / "c.npz", x=x, label=label)
+    bundle = build_bundle(model, data, BuildSettings(["w"], loss, huber_delta=0.5), tmp_path / "line")
+    assert (bundle.manifest.kind, bundle.manifest.huber_delta) == ("regression", 0.5)
+    step = TrainingStep(bundle, "adam", bundle.initial_weights())
+    losses = [step.step({"x": x}, label, learning_rate=0.05) for _ in range(100)]
+    assert losses[-1] < 0.3 * losses[0]
+    for bad in (np.inf, 1e39):
+        with pytest.raises(DataError, match="a label is not finite"):
+            step.step({"x": x[:1]}, np.array([bad]), learning_rate=0.1)
+
+
+def test_one_logit_is_a_classification_of_two(tmp_path: Path) -> None:
+    weights = {"w": np.array([[0.5], [-1.0]], dtype=np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["z"]), helper.make_node("Sigmoid", ["z"], ["y"])]
+    model = model_of(nodes, weights, shape=[2], output=[1])
+    x, value = line_data(64)
+    label = (value > 0).astype(np.int64)
+    data = save_npz(tmp_path / "c.npz", x=x, label=label)
+    bundle = build_bundle(model, data, BuildSettings(["w"], "binary-cross-entropy"), tmp_path / "b")
+    assert (bundle.manifest.kind, bundle.manifest.classes) == ("classification", 2)
+    served = InferenceModel(bundle, bundle.initial_weights()).run({"x": x})["y"]
+    np.testing.assert_allclose(served, x @ weights["w"], rtol=1e-5)
+    step = TrainingStep(bundle, "sgd", bundle.initial_weights())
+    losses = [step.step({"x": x}, label, learning_rate=0.5) for _ in range(100)]
+    assert losses[-1] < 0.5 * losses[0]
+    with pytest.raises(DataError, match=r"label 2 is outside 0..1"):
+        step.step({"x": x[:1]}, np.array([2]), learning_rate=0.5)
