@@ -237,3 +237,28 @@ def _torch_steps(
     with torch.no_grad():
         logits = forward(x[:8], training=False).numpy()
     return {name: value.detach().numpy() for name, value in w.items()} | {"logits": logits}
+
+
+def test_a_step_that_the_guard_skips_leaves_the_statistics(tmp_path: Path) -> None:
+    model = cnn2d()
+    calibration = save_npz(tmp_path / "c.npz", **classified(model, 64))
+    chosen = BuildSettings(["*"], "cross-entropy", statistics="batch")
+    bundle = build_bundle(model, calibration, chosen, tmp_path / "b")
+    step = TrainingStep(bundle, "sgd", bundle.initial_weights())
+    data = classified(model, 8)
+    step.step({"x": data["x"]}, data["label"], learning_rate=1e18)
+    for name, value in step.weights().items():
+        assert np.array_equal(value, bundle.initial_weights()[name]), name
+    step.step({"x": data["x"]}, data["label"], learning_rate=0.1)
+    assert not np.array_equal(step.weights()["n.mean"], bundle.initial_weights()["n.mean"])
+
+
+def test_a_batch_of_one_trains(tmp_path: Path) -> None:
+    model = cnn2d()
+    calibration = save_npz(tmp_path / "c.npz", **classified(model, 64))
+    chosen = BuildSettings(["*"], "cross-entropy", statistics="batch")
+    bundle = build_bundle(model, calibration, chosen, tmp_path / "b")
+    step = TrainingStep(bundle, "adam", bundle.initial_weights())
+    data = classified(model, 1)
+    assert np.isfinite(step.step({"x": data["x"]}, data["label"], learning_rate=0.1))
+    assert all(np.isfinite(value).all() for value in step.weights().values())
