@@ -61,7 +61,7 @@ def manifest_of(
     forward = Forward.read(model)
     first, *others = model.graph.output
     kind: Literal["classification", "regression"] = "regression" if settings.loss in _REGRESSIONS else "classification"
-    classes = _classes(first.name, forward.shapes[first.name], settings.loss)
+    classes = _classes(first.name, forward.shape(first.name), settings.loss)
     renewed, personal = renewed_names(graphs), personal_names(list(weights), settings.personal)
     outputs = [OutputSpec(**_tensor(first).model_dump(), role="value" if classes is None else "logits")]
     outputs += [OutputSpec(**_tensor(other).model_dump(), role="embedding") for other in others]

@@ -53,7 +53,7 @@ def power(site: Site) -> Mapping[int, str]:
 
     As in torch the base's is 0 where the exponent is, and the exponent's where the base is.
     """
-    graph, base, exponent = site.graph, site.node.input[0], site.node.input[1]
+    graph, base = site.graph, site.node.input[0]
     gradients = {}
     if 0 in site.wanted:
         gradients[0] = _reduced(site, graph.emit("Mul", site.upstream, _base_slope(site)), 0)
@@ -61,7 +61,7 @@ def power(site: Site) -> Mapping[int, str]:
         slope = graph.emit("Mul", site.node.output[0], graph.emit("Log", base))
         nothing = graph.emit("Equal", base, graph.scalar(0.0))
         product = graph.emit("Mul", site.upstream, graph.emit("Where", nothing, graph.scalar(0.0), slope))
-        gradients[1] = unbroadcast(graph, product, site.output_shape, site.forward.shapes[exponent])
+        gradients[1] = unbroadcast(graph, product, site.output_shape, site.shape(1))
     return gradients
 
 

@@ -9,6 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper, shape_inference
 
+from edge_agent.errors import DataError
 from server_bridge.bundles.gradients.observation import Observed, observed, unsettled
 
 _TRIAL_BATCHES = (2, 3)
@@ -55,6 +56,16 @@ class Forward:
         return cls(
             model, merged | seen.shapes, element_types | seen.element_types, constant_tensors(model.graph), seen.settled
         )
+
+    def shape(self, value: str) -> Shape:
+        """The shape of a value.
+
+        Raises:
+            DataError: neither inference nor a trial run knows it.
+        """
+        if value not in self.shapes:
+            raise DataError(f"the shape of {value!r} is unknown", "export the model with fixed sizes but for the batch")
+        return self.shapes[value]
 
     def producer(self, value: str) -> onnx.NodeProto | None:
         """The node that gives a value; None for inputs and initialisers."""

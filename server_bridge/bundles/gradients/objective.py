@@ -102,7 +102,7 @@ def write_objective(graph: GraphBuilder, forward: Forward, value: str, objective
     Raises:
         DataError: the value's shape does not suit the loss (named).
     """
-    shape = forward.shapes[value]
+    shape = forward.shape(value)
     if objective.loss in LABEL_FREE and _is_one_a_sample(shape):
         return _of_one_logit(graph, value, objective)
     if objective.loss in ("cross-entropy", *LABEL_FREE):
@@ -152,9 +152,9 @@ def _of_one_logit(graph: GraphBuilder, logit: str, objective: Objective) -> Grad
 
 def _of_logits(graph: GraphBuilder, logits: str, classes: int, objective: Objective) -> Gradient:
     if objective.loss == "entropy":
-        return Gradient(entropy(graph, logits))
+        return entropy(graph, logits)
     if objective.loss == "pseudo-label":
-        return Gradient(pseudo_label(graph, logits, classes))
+        return pseudo_label(graph, logits, classes)
     refuse_ill_sized(objective, classes)
     return cross_entropy(graph, logits, LABEL, classes, objective.weighing)
 
