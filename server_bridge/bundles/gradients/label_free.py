@@ -9,14 +9,14 @@ import numpy as np
 import onnx
 
 from server_bridge.bundles.gradients.graph import GraphBuilder
-from server_bridge.bundles.gradients.losses import LOSS
+from server_bridge.bundles.gradients.losses import LOSS, Gradient
 
 CLASS_PRIOR, DIVERSITY, CONFIDENCE = "class_prior", "diversity", "confidence"
 DIVERSITY_DEFAULT, CONFIDENCE_DEFAULT = 1.0, 0.7
 LEAST_SHARE = 1e-6  # a class of share zero would have a logarithm of minus infinity
 
 
-def entropy(graph: GraphBuilder, logits: str) -> str:
+def entropy(graph: GraphBuilder, logits: str) -> Gradient:
     """Write mean H(p) + diversity x KL(mean p | class_prior) as ``loss``.
 
     Sure of each sample, and in all as many of each class as there should be. Graph inputs: ``class_prior`` and the
@@ -26,7 +26,7 @@ def entropy(graph: GraphBuilder, logits: str) -> str:
         graph: where to write.
         logits: (n, classes) float32.
 
-    Returns: the gradient's name, (n, classes).
+    Returns: the gradient, (n, classes).
 
     Source: Shi and Sha 2012 and Liang et al. 2020 (information maximisation), with the prior of the classes in the
         place of equal shares.
@@ -43,10 +43,10 @@ def entropy(graph: GraphBuilder, logits: str) -> str:
     expected = graph.sum_over(graph.emit("Mul", p, excess), [1], keepdims=1)
     towards = graph.emit("Mul", graph.emit("Sub", excess, expected), DIVERSITY)
     slope = graph.emit("Sub", towards, graph.emit("Add", log_p, gain))
-    return graph.emit("Div", graph.emit("Mul", p, slope), count)
+    return Gradient(graph.emit("Div", graph.emit("Mul", p, slope), count))
 
 
-def pseudo_label(graph: GraphBuilder, logits: str, classes: int) -> str:
+def pseudo_label(graph: GraphBuilder, logits: str, classes: int) -> Gradient:
     """Write the mean cross-entropy towards pseudo-labels as ``loss``; those below ``confidence`` are left out.
 
     A sample's pseudo-label is the largest of p x class_prior / (mean p of the batch), brought to sum 1, which also is
@@ -58,7 +58,7 @@ def pseudo_label(graph: GraphBuilder, logits: str, classes: int) -> str:
         logits: (n, classes) float32.
         classes: how many.
 
-    Returns: the gradient's name, (n, classes).
+    Returns: the gradient, (n, classes).
 
     Source: Lee 2013 (pseudo-labels); Berthelot et al. 2020 (ReMixMatch) for the alignment to the prior.
     """
@@ -73,11 +73,12 @@ def pseudo_label(graph: GraphBuilder, logits: str, classes: int) -> str:
     target = graph.emit("OneHot", best, graph.constant(np.array(classes, dtype=np.int64)), on_off, axis=-1)
     largest = graph.sum_over(graph.emit("Mul", aligned, target), [1], keepdims=1)
     sure = graph.emit("Cast", graph.emit("GreaterOrEqual", largest, CONFIDENCE), to=onnx.TensorProto.FLOAT)
-    taken = graph.emit("Max", graph.sum_over(sure, [0, 1], keepdims=0), graph.scalar(1.0))
+    counted = graph.sum_over(sure, [0, 1], keepdims=0)
+    taken = graph.emit("Max", counted, graph.scalar(1.0))
     target = graph.emit("Mul", target, sure)
     gain = graph.emit("Neg", graph.sum_over(graph.emit("Mul", target, log_p), [0, 1], keepdims=0))
     graph.emit_as(LOSS, "Div", gain, taken)
-    return graph.emit("Div", graph.emit("Sub", graph.emit("Mul", p, sure), target), taken)
+    return Gradient(graph.emit("Div", graph.emit("Sub", graph.emit("Mul", p, sure), target), taken), counted)
 
 
 def _prior(graph: GraphBuilder) -> str:

@@ -11,17 +11,17 @@ from onnx import TensorProto, helper
 
 from server_bridge.bundles.gradients.graph import GraphBuilder
 from server_bridge.bundles.gradients.label_free import CLASS_PRIOR, CONFIDENCE, DIVERSITY, entropy, pseudo_label
-from server_bridge.bundles.gradients.losses import LOSS
+from server_bridge.bundles.gradients.losses import LOSS, Gradient
 
 CLASSES = 5
 Floats = NDArray[np.float64]
 
 
 def _run(
-    write: Callable[[GraphBuilder, str], str], scalar: tuple[str, float], logits: Floats, prior: Floats
+    write: Callable[[GraphBuilder, str], Gradient], scalar: tuple[str, float], logits: Floats, prior: Floats
 ) -> tuple[float, Floats]:
     graph = GraphBuilder({"logits", CLASS_PRIOR, scalar[0], LOSS})
-    gradient = write(graph, "logits")
+    gradient = write(graph, "logits").name
     inputs = [("logits", ["n", CLASSES]), (CLASS_PRIOR, [CLASSES]), (scalar[0], [])]
     proto = helper.make_graph(
         graph.nodes,
