@@ -17,6 +17,8 @@ from server_bridge.bundles.gradients.objective import Objective
 from server_bridge.bundles.gradients.training_graph import Plan, TrainingGraph, training_graph
 from server_bridge.bundles.settings import BuildSettings
 
+GRAPHS_CAP = 48
+"""A manifest lists 64 files, and some are not training graphs of the whole model."""
 _SUBSET = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TAKEN = frozenset({"head", "prox", "entropy", "pseudo", "sgd", "momentum", "adam", "adamw"})
 """What names of other graphs begin with."""
@@ -30,6 +32,11 @@ def training_graphs(served: onnx.ModelProto, settings: BuildSettings) -> list[Tr
             operator, attribute named).
     """
     planned = plans(served, settings)
+    if len(planned) > GRAPHS_CAP:
+        raise DataError(
+            f"{len(planned)} training graphs are wanted, at most {GRAPHS_CAP} fit into a bundle",
+            "choose fewer optimisers or subsets",
+        )
     every = {name for plan in planned for name in plan.trainable}
     forward = Forward.read(expanded(for_training(served), every))
     output = served.graph.output[0].name

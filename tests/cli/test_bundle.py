@@ -6,7 +6,7 @@ import onnx
 import pytest
 from typer.testing import CliRunner
 
-from edge_agent.errors import DataError
+from edge_agent.errors import ConfigError, DataError
 from edge_agent.model.bundle import load_bundle
 from server_bridge.cli.bundle import app
 from tests.bundles.nets import classified, conv1d, save_npz
@@ -84,3 +84,53 @@ def test_what_is_no_bundle_is_named_with_the_way_out(folder: Path) -> None:
     for words in (["inspect", str(folder / "absent")], ["inspect", str(folder / "net.onnx")], ["inspect", str(folder)]):
         with pytest.raises(DataError, match="bundle build"):
             CliRunner().invoke(app, words, catch_exceptions=False)
+
+
+def test_options_of_losses_and_graphs_reach_the_bundle(folder: Path) -> None:
+    options = (
+        " --class-weight 1 --class-weight 2 --class-weight 0.5 --class-weight 1 --label-smoothing 0.1 --ignore-index -1"
+        " --optimiser adam --optimiser sgd --subset last=d.*,!d.b --subset first=a.* --proximal --label-free entropy"
+        " --weight-decay"
+    )
+    built = CliRunner().invoke(app, typed(folder, BUILD + options))
+    assert built.exit_code == 0, built.output
+    manifest = load_bundle(folder / "first_dir").manifest
+    plain = ["sgd", "adam", "last-sgd", "last-adam", "first-sgd", "first-adam"]
+    assert [graph.name for graph in manifest.training] == [
+        *plain,
+        *(f"prox-{name}" for name in plain),
+        "entropy-sgd",
+        "entropy-adam",
+    ]
+    last = manifest.training[2]
+    assert (last.trainable, last.ignore_index, last.defaults["weight_decay"]) == (["d.w"], -1, 0.0)
+    fitted = CliRunner().invoke(app, typed(folder, FIT + " --graph last-sgd --learning-rate 0.1"))
+    assert fitted.exit_code == 0, fitted.output
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        (" --subset last", "--subset 'last' is not NAME=PATTERN"),
+        (" --subset last=", "--subset 'last=' is not NAME=PATTERN"),
+        (" --subset last=d.* --subset last=a.*", "--subset 'last' is given twice"),
+        (" --subset head-x=d.*", "a subset cannot be named 'head-x'"),
+        (" --subset a/b=d.*", "a subset cannot be named 'a/b'"),
+        (" --subset last=e.*", "subset 'last': no trainable tensor matches 'e.*'"),
+        (" --subset last=d.*,!d.*", "subset 'last' has no tensor left to train"),
+        (" --class-weight 1", "1 class weights are given, the model has 4 classes"),
+        (" --ignore-index 99999999999", "99999999999 is no 32-bit integer"),
+        (" --subset " + " --subset ".join(f"s{k}=d.*" for k in range(15)), "64 training graphs are wanted"),
+    ],
+)
+def test_options_that_cannot_be_are_named(folder: Path, option: str, problem: str) -> None:
+    result = CliRunner().invoke(app, typed(folder, BUILD + option))
+    assert isinstance(result.exception, (DataError, ConfigError))
+    assert problem in str(result.exception)
+    assert not (folder / "first_dir").exists()
+
+
+def test_graph_that_takes_no_labels_fits_nothing(folder: Path) -> None:
+    CliRunner().invoke(app, typed(folder, BUILD + " --label-free entropy --optimiser sgd"))
+    result = CliRunner().invoke(app, typed(folder, FIT + " --graph entropy-sgd"))
+    assert "training graph 'entropy-sgd' does not fit a whole model to labels (these do: sgd)" in str(result.exception)

@@ -33,7 +33,7 @@ from server_bridge.bundles.gradients.losses import (
 
 HUBER_DELTA = 1.0
 _CLASSIFIERS = ("cross-entropy", "binary-cross-entropy")
-LABEL_FREE = ("entropy", "pseudo-label")
+LABEL_FREE: tuple[LabelFreeLossName, ...] = ("entropy", "pseudo-label")
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ def write_objective(graph: GraphBuilder, forward: Forward, value: str, objective
     if not _is_one_a_sample(shape):
         raise unfit_shape(value, shape, objective.loss)
     if objective.loss == "binary-cross-entropy":
+        refuse_ill_sized(objective, 2)
         return binary_cross_entropy(graph, value, LABEL, objective.weighing)
     if objective.loss == "mae":
         return mean_absolute_error(graph, value, LABEL)
@@ -171,5 +172,7 @@ def _refuse_weighing(weighing: Weighing) -> None:
         raise DataError("class weights must be finite and not negative, and one of them positive")
     if len(weights) and weighing.weights_at_run_time:
         raise DataError("class weights are either built in or given at run time, not both")
+    if weighing.ignored is not None and not -(2**31) <= weighing.ignored < 2**31:
+        raise DataError(f"the ignored label {weighing.ignored} is no 32-bit integer")
     if not 0 <= weighing.smoothing < 1:
         raise DataError(f"label smoothing {weighing.smoothing} is outside [0, 1)")
