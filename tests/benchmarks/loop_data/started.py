@@ -1,5 +1,6 @@
 """How soon the real agent predicts, and what it weighs while it serves, beside a bare script that does no more."""
 
+import os
 import subprocess
 import sys
 import time
@@ -56,7 +57,7 @@ def _started(command: list[str], told: Path, folder: Path, *, serve_s: float) ->
     told.unlink(missing_ok=True)
     with (folder / "log").open("ab") as log:
         began_s = time.perf_counter()
-        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=_compiled(folder))
         try:
             _wait(process, lambda: told.exists() and told.stat().st_size > 0)
             first_s = time.perf_counter() - began_s
@@ -65,6 +66,12 @@ def _started(command: list[str], told: Path, folder: Path, *, serve_s: float) ->
         finally:
             process.terminate()
             process.wait(STOP_S)
+
+
+def _compiled(folder: Path) -> dict[str, str]:
+    """The environment in which modules are compiled once, as an installed program's are."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
 
 def _wait(process: "subprocess.Popen[bytes]", seen: Callable[[], bool]) -> None:

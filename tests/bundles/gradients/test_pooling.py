@@ -105,24 +105,47 @@ def test_global_pool(operator: str, batch: int, ties: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "unpooled"),
+    ("attributes", "way"),
     [
-        ({"kernel_shape": [2, 2], "strides": [2, 2]}, True),
-        ({"kernel_shape": [2, 2], "strides": [3, 3]}, True),
-        ({"kernel_shape": [3, 3], "strides": [2, 2]}, False),
-        ({"kernel_shape": [2, 2], "strides": [2, 2], "dilations": [2, 2]}, False),
-        ({"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1, 1, 1, 1]}, False),
-        ({"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}, False),
-        ({"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}, False),
+        ({"kernel_shape": [2, 2], "strides": [2, 2]}, "GreaterOrEqual"),
+        ({"kernel_shape": [2, 1], "strides": [2, 1]}, "GreaterOrEqual"),
+        ({"kernel_shape": [2, 2], "strides": [3, 3]}, "MaxUnpool"),
+        ({"kernel_shape": [3, 3], "strides": [3, 3]}, "MaxUnpool"),
+        ({"kernel_shape": [3, 3], "strides": [2, 2]}, "ScatterElements"),
+        ({"kernel_shape": [2, 2], "strides": [2, 2], "dilations": [2, 2]}, "ScatterElements"),
+        ({"kernel_shape": [2, 2], "strides": [2, 2], "pads": [1, 1, 1, 1]}, "ScatterElements"),
+        ({"kernel_shape": [2, 2], "strides": [2, 2], "ceil_mode": 1}, "ScatterElements"),
+        ({"kernel_shape": [2, 2], "strides": [2, 2], "auto_pad": "SAME_UPPER"}, "ScatterElements"),
     ],
 )
-def test_max_unpool_is_used_only_where_it_is_exact(attributes: dict[str, Any], unpooled: bool) -> None:
-    """It fails in ceil mode at run time, and is silently wrong where windows overlap."""
+def test_each_way_is_used_only_where_it_is_exact(attributes: dict[str, Any], way: str) -> None:
+    """MaxUnpool fails in ceil mode at run time, and is silently wrong where windows overlap."""
     x = np.zeros((2, 2, 7, 7), np.float32)
     graph = OperatorGraph(operator_model("MaxPool", x, {}, **attributes), ["x"])
     used = {node.op_type for node in graph.nodes}
-    assert ("MaxUnpool" in used) == unpooled
-    assert ("ScatterElements" in used) != unpooled
+    assert used & {"GreaterOrEqual", "MaxUnpool", "ScatterElements"} == {way}
+
+
+@oracle
+@many
+@given(
+    batch=batches,
+    sizes=st.lists(st.integers(2, 7), min_size=1, max_size=3),
+    whole=st.integers(0, 7),
+    ties=st.booleans(),
+)
+def test_max_pool_by_halves(batch: int, sizes: list[int], whole: int, ties: bool) -> None:
+    kernel = tuple(1 if whole >> axis & 1 and len(sizes) > 1 else 2 for axis in range(len(sizes)))
+    axes = [(size, taps, taps, 0, 1) for size, taps in zip(sizes, kernel, strict=True)]
+    x = image(batch, axes, ties=ties)
+    model = operator_model("MaxPool", x, {}, kernel_shape=kernel, strides=kernel)
+
+    def twin(values: Any, leaves: Any) -> Any:
+        import torch
+
+        return getattr(torch.nn.functional, f"max_pool{len(sizes)}d")(values, kernel, kernel)
+
+    assert_as_torch(model, twin, x, {})
 
 
 def test_storage_order_is_named() -> None:
