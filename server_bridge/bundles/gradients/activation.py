@@ -26,18 +26,15 @@ def clip(site: Site) -> Mapping[int, str]:
 
 def leaky_relu(site: Site) -> Mapping[int, str]:
     """``x`` where positive, else ``alpha x``; alpha at 0."""
-    graph = site.graph
-    less = graph.emit("Mul", site.upstream, graph.scalar(site.number("alpha", 0.01)))
-    return {0: graph.emit("Where", _positive(site), site.upstream, less)}
+    return {0: _bent(site, site.graph.scalar(site.number("alpha", 0.01)))}
 
 
 def parametric_relu(site: Site) -> Mapping[int, str]:
     """``x`` where positive, else ``slope x``; the slope at 0."""
-    graph, x, slope = site.graph, site.node.input[0], site.node.input[1]
+    graph, x = site.graph, site.node.input[0]
     gradients = {}
     if 0 in site.wanted:
-        less = graph.emit("Mul", site.upstream, slope)
-        gradients[0] = graph.emit("Where", _positive(site), site.upstream, less)
+        gradients[0] = _bent(site, site.node.input[1])
     if 1 in site.wanted:
         negative = graph.emit("Min", x, graph.scalar(0.0))
         product = graph.emit("Mul", site.upstream, negative)
@@ -47,18 +44,13 @@ def parametric_relu(site: Site) -> Mapping[int, str]:
 
 def elu(site: Site) -> Mapping[int, str]:
     """``x`` where positive, else ``alpha (exp x - 1)``, whose slope is the value plus alpha."""
-    graph = site.graph
-    bent = graph.emit("Add", site.node.output[0], graph.scalar(site.number("alpha", 1.0)))
-    return _sloped(site, graph.emit("Where", _positive(site), graph.scalar(1.0), bent))
+    return _exponential_below(site, site.number("alpha", 1.0), 1.0)
 
 
 def selu(site: Site) -> Mapping[int, str]:
-    """Elu, scaled."""
-    graph = site.graph
-    alpha = site.number("alpha", 1.67326319217681884765625)
+    """Elu, scaled by gamma."""
     gamma = site.number("gamma", 1.05070102214813232421875)
-    bent = graph.emit("Add", site.node.output[0], graph.scalar(alpha * gamma))
-    return _sloped(site, graph.emit("Where", _positive(site), graph.scalar(gamma), bent))
+    return _exponential_below(site, gamma * site.number("alpha", 1.67326319217681884765625), gamma)
 
 
 def hard_sigmoid(site: Site) -> Mapping[int, str]:
@@ -71,11 +63,12 @@ def hard_sigmoid(site: Site) -> Mapping[int, str]:
 
 
 def hard_swish(site: Site) -> Mapping[int, str]:
-    """``x hard_sigmoid(x)`` with a slope of 1/6: x / 3 + 1/2 between -3 and 3."""
+    """``x h(x)`` with a hard sigmoid h of slope 1/6: h(x) + x / 6 between -3 and 3, h(x) elsewhere."""
     graph, x = site.graph, site.node.input[0]
-    bent = graph.emit("Add", graph.emit("Mul", x, graph.scalar(1 / 3)), graph.scalar(0.5))
-    upper = graph.emit("Where", graph.emit("Less", x, graph.scalar(3.0)), bent, graph.scalar(1.0))
-    return _sloped(site, graph.emit("Where", graph.emit("Greater", x, graph.scalar(-3.0)), upper, graph.scalar(0.0)))
+    share = graph.emit("HardSigmoid", x, alpha=1 / 6, beta=0.5)
+    inside = graph.emit("Less", graph.emit("Abs", x), graph.scalar(3.0))
+    rising = graph.emit("Mul", _masked(site, inside, x), graph.scalar(1 / 6))
+    return _sloped(site, graph.emit("Add", share, rising))
 
 
 def gelu(site: Site) -> Mapping[int, str]:
@@ -106,7 +99,7 @@ def softsign(site: Site) -> Mapping[int, str]:
 
 
 def relu(site: Site) -> Mapping[int, str]:
-    """``max(x, 0)``; 0 at 0. A mask by Cast, since Where is a fifth slower."""
+    """``max(x, 0)``; 0 at 0."""
     return {0: _masked(site, site.graph.emit("Cast", site.node.output[0], to=onnx.TensorProto.BOOL))}
 
 
@@ -150,6 +143,24 @@ def _bell(site: Site, rate: float) -> str:
     return graph.emit("Exp", graph.emit("Mul", square, graph.scalar(rate)))
 
 
+def _bent(site: Site, slope: str) -> str:
+    """The gradient where the input is positive, else times a slope: exact on both sides."""
+    graph = site.graph
+    kept = _masked(site, _positive(site))
+    return graph.emit("Add", kept, graph.emit("Mul", graph.emit("Sub", site.upstream, kept), slope))
+
+
+def _exponential_below(site: Site, below: float, above: float) -> Mapping[int, str]:
+    """The slope ``y + below`` where the input is not positive, and ``above`` where it is."""
+    graph = site.graph
+    bent = graph.emit("Add", graph.emit("Min", site.node.output[0], graph.scalar(0.0)), graph.scalar(below))
+    if below == above:
+        return _sloped(site, bent)
+    positive = graph.emit("Cast", _positive(site), to=onnx.TensorProto.FLOAT)
+    straight = graph.emit("Mul", positive, graph.scalar(above))
+    return _sloped(site, graph.emit("Add", graph.emit("Sub", bent, graph.emit("Mul", bent, positive)), straight))
+
+
 def _positive(site: Site) -> str:
     return site.graph.emit("Greater", site.node.input[0], site.graph.scalar(0.0))
 
@@ -159,6 +170,6 @@ def _sloped(site: Site, slope: str) -> dict[int, str]:
 
 
 def _masked(site: Site, where: str, gradient: str = "") -> str:
-    """The gradient where a boolean holds, 0 elsewhere."""
+    """The gradient where a boolean holds, 0 elsewhere: a product, since Where takes four times as long."""
     graph = site.graph
     return graph.emit("Mul", gradient or site.upstream, graph.emit("Cast", where, to=onnx.TensorProto.FLOAT))

@@ -119,12 +119,15 @@ def cosine(site: Site) -> Mapping[int, str]:
 
 
 def where(site: Site) -> Mapping[int, str]:
-    """One of two by a condition: to the one that was taken."""
-    graph, condition, nothing = site.graph, site.node.input[0], site.graph.scalar(0.0)
+    """One of two by a condition: to the one that was taken; by products, since Where takes four times as long."""
+    graph = site.graph
+    mask = graph.emit("Cast", site.node.input[0], to=onnx.TensorProto.FLOAT)
+    taken = graph.emit("Mul", site.upstream, mask)
     gradients = {}
-    for position in site.wanted:
-        chosen = (site.upstream, nothing) if position == 1 else (nothing, site.upstream)
-        gradients[position] = _reduced(site, graph.emit("Where", condition, *chosen), position)
+    if 1 in site.wanted:
+        gradients[1] = _reduced(site, taken, 1)
+    if 2 in site.wanted:
+        gradients[2] = _reduced(site, graph.emit("Sub", site.upstream, taken), 2)
     return gradients
 
 

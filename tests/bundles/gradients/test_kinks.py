@@ -44,7 +44,7 @@ KINKS = [
     kink("Elu", lambda t, a: t.nn.functional.elu(a, 0.5), AROUND, alpha=0.5),
     kink("Selu", lambda t, a: t.nn.functional.selu(a), AROUND),
     kink("HardSigmoid", lambda t, a: t.nn.functional.hardsigmoid(a), floats(-4, -3, 0, 3, 4), alpha=1 / 6, beta=0.5),
-    kink("HardSwish", lambda t, a: t.nn.functional.hardswish(a), floats(-4, -2.9, 0, 2.9, 4)),
+    kink("HardSwish", lambda t, a: t.nn.functional.hardswish(a), floats(-4, -3, 0, 3, 4)),
     kink("Gelu", lambda t, a: t.nn.functional.gelu(a), np.concatenate((AROUND, FAR))),
     kink("Gelu", lambda t, a: t.nn.functional.gelu(a, approximate="tanh"), AROUND, approximate="tanh"),
     kink("Sigmoid", lambda t, a: a.sigmoid(), FAR),
