@@ -1,7 +1,8 @@
 """Gradients of operators that read chosen elements; what is read twice gets the sum.
 
-Sums go through OneHot and MatMul where the table is small, else through ScatterElements with add: both repeat bit
-for bit, while ScatterND's add races.
+Sums go through OneHot and a product where a table has no more rows than columns, else through ScatterElements with
+add (1,024 tokens: 0.24 and 0.49 ms for 64 rows of 128, 0.71 and 0.53 for 256, 3.5 and 0.2 for 2,048 rows of 32). Both
+repeat bit for bit, while ScatterND's add races.
 """
 
 from collections.abc import Mapping
@@ -12,8 +13,6 @@ from numpy.typing import NDArray
 
 from server_bridge.bundles.gradients.site import Site
 
-ONE_HOT_ROWS_MAX = 256
-"""Rows of a table up to which a product with one-hot rows is cheaper than ScatterElements."""
 _OPEN_END = 2**31 - 1
 """A slice's end from which on it is open: exporters write the largest int64 or int32."""
 
@@ -29,10 +28,9 @@ def gather(site: Site) -> Mapping[int, str]:
         if len(set(places.tolist())) == len(places):
             flat = _kept_axis(site, axis, len(indices.shape))
             return {0: _placed(site, flat, axis, size, places)}
-    if rank == 2 and axis == 0 and size is not None and size <= ONE_HOT_ROWS_MAX:
-        width = site.shape(0)[1]
-        if width is not None:
-            return {0: _by_one_hot(site, size, width)}
+    width = site.shape(0)[1] if rank == 2 and axis == 0 else None
+    if size is not None and width is not None and size <= width:
+        return {0: _by_one_hot(site, size, width)}
     return {0: _by_scatter(site, axis)}
 
 

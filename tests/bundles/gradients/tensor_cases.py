@@ -163,7 +163,7 @@ PRODUCTS = [
 ]
 TABLE: dict[str, tuple[int, ...]] = {"w": (6, 4)}
 INDEXING = [
-    Case("embedding", (2,), [node("Gather", "w i", "g"), node("MatMul", "h g")], {"w": (6, 3)}, {"i": ints(1, 1)}),
+    Case("embedding", (2,), [node("Gather", "w i", "g"), node("MatMul", "h g")], {"w": (3, 3)}, {"i": ints(1, 1)}),
     Case(
         "embedding, indices repeat in a grid",
         (2, 4),

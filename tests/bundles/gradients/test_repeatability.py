@@ -13,7 +13,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from server_bridge.bundles.checks import checked_model
-from server_bridge.bundles.gradients.indexing import ONE_HOT_ROWS_MAX
 from tests.bundles.gradients.cases import ints, node
 from tests.bundles.gradients.differences import Array, Stepper
 from tests.bundles.nets import drawn, model_of
@@ -130,7 +129,7 @@ def test_sum_repeats_bit_for_bit(name: str, threads: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("rows", [40, ONE_HOT_ROWS_MAX, ONE_HOT_ROWS_MAX + 1, 3000])
+@pytest.mark.parametrize("rows", [WIDTH // 2, WIDTH, WIDTH + 1, 3000])
 def test_table_is_exact_and_repeats_where_tokens_do(rows: int, threads: int) -> None:
     """Nearly all tokens are the same few; the expected gradient is added up in float64."""
     model = embedding(rows)
@@ -146,7 +145,7 @@ def test_table_is_exact_and_repeats_where_tokens_do(rows: int, threads: int) -> 
     np.add.at(expected, x, upstream[:, None, :])
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
     operators = {made.op_type for made in Stepper(model, ["table"], "cross-entropy").model.graph.node}
-    assert ("ScatterElements" in operators) == (rows > ONE_HOT_ROWS_MAX)
+    assert ("ScatterElements" in operators) == (rows > WIDTH)
     assert "ScatterND" not in operators
 
 
