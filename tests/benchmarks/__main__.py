@@ -9,6 +9,7 @@
 ``python -m tests.benchmarks agent_loop`` has the agent beside bare onnxruntime: minutes; `--quick` is seconds.
 ``python -m tests.benchmarks training_step`` sets a training step beside torch's: minutes; `--quick` is seconds.
 ``python -m tests.benchmarks learning_quality`` fine-tunes twice, here and in torch: minutes; `--quick` is seconds.
+``python -m tests.benchmarks fed_ade`` adapts to shifting streams without labels: `--quick` is seconds.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
 
@@ -25,6 +26,7 @@ WITH_OPTIONS = (
     "cifar10_drift",
     "cohort_recovery",
     "cohorting",
+    "fed_ade",
     "fleet_load",
     "gas_drift_cohorts",
     "hostile",

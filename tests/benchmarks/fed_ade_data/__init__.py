@@ -1,0 +1,1 @@
+"""Streams that shift without labels, and what adapts to them."""
