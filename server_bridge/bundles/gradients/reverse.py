@@ -139,11 +139,11 @@ def _above(
     """The tensors that can be trained all the same: tried, since there may be more obstacles."""
     names = list(trainable)
     while True:
-        read = read_by(obstacle.node)
-        below = [name for name in names if read.intersection(depending(forward, nodes, [name]))]
-        names = [name for name in names if name not in below]
-        if not below or not names:
-            return names if below else []
+        feeding = _feeding(forward, nodes, obstacle.node)
+        above = [name for name in names if name not in feeding]
+        if not above or len(above) == len(names):
+            return []
+        names = above
         copies = [_copy(node) for node in nodes]
         try:
             parts = _walk(GraphBuilder(()), forward, copies, value, gradient, names)
@@ -151,6 +151,15 @@ def _above(
             obstacle = another
         else:
             return [name for name in names if name in parts]
+
+
+def _feeding(forward: Forward, nodes: Sequence[onnx.NodeProto], obstacle: onnx.NodeProto) -> set[str]:
+    """The values that a node depends on smoothly."""
+    feeding = read_by(obstacle)
+    for node in reversed(nodes):
+        if node.op_type not in FLAT and any(name in feeding and forward.is_float(name) for name in node.output):
+            feeding |= read_by(node)
+    return feeding
 
 
 def _way_out(hint: str, above: Sequence[str]) -> str:
