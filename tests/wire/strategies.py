@@ -12,8 +12,10 @@ from pydantic.fields import FieldInfo
 from edge_agent.wire.blobs import CHUNK_BYTES_CHOICES, ChunkList, chunk_count
 from edge_agent.wire.manifest import (
     SAFETENSORS_METADATA,
+    HeadSpec,
     Manifest,
     OutputSpec,
+    TaskSpec,
     TensorSpec,
     TrainableSpec,
     TrainingGraphSpec,
@@ -62,18 +64,53 @@ def replies(draw: st.DrawFn) -> Reply:
 
 @st.composite
 def manifests(draw: st.DrawFn) -> Manifest:
-    fields = draw(_fields_of(Manifest, {"inputs", "outputs", "trainable", "training", "files"}))
+    drawn = {"inputs", "outputs", "trainable", "training", "files", "head", "tasks", "frozen"}
+    fields = draw(_fields_of(Manifest, drawn))
     fields["kind"] = "regression" if fields["classes"] is None else "classification"
     fields["inputs"] = draw(_distinct(models(TensorSpec)))
     fields["outputs"] = draw(_distinct(models(OutputSpec)))
     fields["trainable"] = draw(_distinct(models(TrainableSpec).map(_small).filter(_may_be_a_tensor)))
     fields["training"] = draw(_distinct(models(TrainingGraphSpec), least=0))
     tensors = [spec.name for spec in fields["trainable"]]
-    fields["training"] = [graph.model_copy(update={"trainable": tensors}) for graph in fields["training"]]
+    fields["head"] = draw(_heads(fields["outputs"], tensors))
+    fields["tasks"] = draw(_task_lists(fields["classes"]))
+    changed = {
+        "trainable": tensors,
+        "statistics": [],
+        "embedding": fields["head"] and fields["head"].embedding,
+        "task": draw(st.sampled_from([None, *(task.name for task in fields["tasks"])])),
+    }
+    fields["training"] = [graph.model_copy(update=changed) for graph in fields["training"]]
     listed = ["infer.onnx", "weights.safetensors", *(graph.file for graph in fields["training"])]
+    listed += [spec.file for spec in (*fields["tasks"], *([fields["head"]] if fields["head"] else []))]
+    fields["frozen"] = draw(st.dictionaries(st.sampled_from(listed), st.lists(names, max_size=FEW), max_size=FEW))
+    fields["frozen"].pop("manifest.json", None)
+    listed += ["frozen.safetensors"] if fields["frozen"] else []
     fields["files"] = {name: draw(digests) for name in listed if name != "manifest.json"}
     fields["training"] = [graph for graph in fields["training"] if graph.file in fields["files"]]
     return Manifest(**fields)
+
+
+@st.composite
+def _heads(draw: st.DrawFn, outputs: list[OutputSpec], tensors: list[str]) -> HeadSpec | None:
+    """A head above one of the embeddings, or none."""
+    embeddings = [output.name for output in outputs if output.role == "embedding"]
+    if not embeddings or not draw(st.booleans()):
+        return None
+    return HeadSpec(embedding=draw(st.sampled_from(embeddings)), file="head.onnx", trainable=tensors)
+
+
+@st.composite
+def _task_lists(draw: st.DrawFn, classes: int | None) -> list[TaskSpec]:
+    """Tasks whose first is that of the bundle's own inference graph, or none."""
+    found = draw(st.lists(st.text("aZ9_-", min_size=1, max_size=6), unique=True, max_size=FEW))
+    others = st.none() if classes is None else st.integers(2, 1000)
+    return [
+        TaskSpec(name=name, file=f"infer-{place}.onnx", classes=draw(others))
+        if place
+        else TaskSpec(name=name, file="infer.onnx", classes=classes)
+        for place, name in enumerate(found)
+    ]
 
 
 def _small(spec: TrainableSpec) -> TrainableSpec:

@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 from edge_agent.wire.tensors import Weights
 from server_bridge.bundles.tailor.layers import Backbone, Layer
 
-BACKBONE_LOGIT, PROXY_LOGIT = 2.0, -2.0
-"""Where the mixing coefficients begin: the backbone has 0.95 of three proxies' company, as in NetTailor's code."""
+BACKBONE_LOGIT, PROXY_LOGIT, PROXY_SCALE = 1.0, 0.0, 0.1
+"""Where a block begins: the logits of the coefficients, and proxies beside the scale that keeps their inputs'.
+
+Measured on digits (`python -m tests.benchmarks tailor`, two other seeds): with 2 and -2, as NetTailor's code begins,
+and proxies of full scale 90.5 % over the three tasks, with these 92.4 %.
+"""
 
 Kind = Literal["convolution", "collapse", "matrix"]
 
@@ -144,8 +148,7 @@ def plan_block(backbone: Backbone, task: str, classes: int, *, previous: int) ->
 def initial_parameters(block: Block, features: int, rng: np.random.Generator, head: Weights) -> Weights:
     """A block's trainable tensors before any training.
 
-    Proxies are drawn as for the mean of their inputs, so that a mix keeps the backbone's scale; they begin small
-    by their coefficients.
+    A task begins close to the backbone: proxies are small, and the backbone has the largest coefficient of a mix.
 
     Args:
         features: that the head has.
@@ -157,7 +160,7 @@ def initial_parameters(block: Block, features: int, rng: np.random.Generator, he
         logits = [BACKBONE_LOGIT] * mix.backbone + [PROXY_LOGIT] * len(mix.proxies)
         drawn[mix.coefficients] = np.array([logits], dtype=np.float32)
         for proxy in mix.proxies:
-            drawn[proxy.weight] = _normal(rng, proxy.shape, _inputs(proxy))
+            drawn[proxy.weight] = np.float32(PROXY_SCALE) * _normal(rng, proxy.shape, _inputs(proxy))
     weight, bias = block.head
     drawn[weight] = _normal(rng, (features, block.classes), features)
     drawn[bias] = np.zeros(block.classes, dtype=np.float32)
