@@ -1,4 +1,4 @@
-"""``edge-agent``: run, check, status.
+"""``edge-agent``: run, check, status, bundle inspect.
 
 Exit codes:
     0  stopped as asked; the check found nothing wrong; the agent runs

@@ -35,6 +35,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=edge_agent.__doc__,
 )
+bundles = typer.Typer(help="Look at a bundle on this machine.", no_args_is_help=True)
+app.add_typer(bundles, name="bundle")
 SettingsOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file, agent.toml.")]
 
 
@@ -90,6 +92,23 @@ def status(
     from edge_agent.cli.status import show
 
     raise typer.Exit(Exit.OK if show(_settings(config), as_json=json_output) else Exit.PROBLEM)
+
+
+@bundles.command()
+def inspect(
+    directory: Annotated[Path, typer.Argument(help="The bundle's directory.")],
+    graph: Annotated[list[str] | None, typer.Option(help="Training graph to look at; repeatable; all if none.")] = None,
+    measure: Annotated[bool, typer.Option(help="Run every graph, for its time and memory here.")] = True,
+    json_output: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check a bundle: what trains, how many parameters, what it takes and gives, memory and time on this machine."""
+    with quiet_while_loading():
+        from edge_agent.cli.bundle_inspect import as_json, inspect, lines
+
+    found, sound = inspect(directory, graph or [], measure=measure)
+    for line in [as_json(found)] if json_output else lines(found):
+        typer.echo(line)
+    raise typer.Exit(Exit.OK if sound else Exit.PROBLEM)
 
 
 @app.command()
