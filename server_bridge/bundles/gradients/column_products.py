@@ -15,14 +15,12 @@ def weight_gradient(filters: Filters) -> str:
     graph, windows = filters.graph, filters.windows
     image = windows.pad(graph, filters.image)
     upstream = graph.reshape(filters.upstream, (0, filters.weight[0], filters.positions))
-    shape = (0, filters.channels, 1, filters.positions)
-    slices = [graph.reshape(windows.seen(graph, image, tap), shape) for tap in windows.offsets()]
-    if len(slices) > 1 and _joint(filters):
-        slices = [graph.emit("Concat", *slices, axis=2)]
-    together = filters.taps // len(slices)
-    products = [_product(filters, upstream, seen, together) for seen in slices]
-    joined = products[0] if len(products) == 1 else graph.emit("Concat", *products, axis=2)
-    return graph.reshape(joined, filters.weight)
+    slices = [windows.seen(graph, image, tap) for tap in windows.offsets()]
+    if len(slices) == 1 or _joint(filters):
+        return graph.reshape(_product(filters, upstream, _beside(filters, slices), filters.taps), filters.weight)
+    shape = (filters.weight[0], filters.inputs, 1)
+    products = [graph.reshape(_product(filters, upstream, seen, 1), shape) for seen in slices]
+    return graph.reshape(graph.emit("Concat", *products, axis=2), filters.weight)
 
 
 def _joint(filters: Filters) -> bool:
@@ -30,8 +28,15 @@ def _joint(filters: Filters) -> bool:
     return filters.channels <= JOINT_CHANNELS_MAX and values <= JOINT_MAX
 
 
+def _beside(filters: Filters, slices: list[str]) -> str:
+    """(n, channels, taps, positions)."""
+    if len(slices) == 1:
+        return slices[0]
+    graph, shape = filters.graph, (0, filters.channels, 1, filters.positions)
+    return graph.emit("Concat", *(graph.reshape(seen, shape) for seen in slices), axis=2)
+
+
 def _product(filters: Filters, upstream: str, seen: str, taps: int) -> str:
-    graph = filters.graph
-    flat = graph.reshape(seen, (0, filters.channels * taps, filters.positions))
-    total = filters.product(upstream, flat, filters.inputs * taps, filters.positions)
-    return graph.reshape(total, (filters.weight[0], filters.inputs, taps))
+    """(outputs, inputs * taps)."""
+    flat = filters.graph.reshape(seen, (0, filters.channels * taps, filters.positions))
+    return filters.product(upstream, flat, filters.inputs * taps, filters.positions)
