@@ -1,6 +1,7 @@
 """One optimiser step at a time, by a training graph of the bundle."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -16,10 +17,13 @@ from edge_agent.model.inference import primary_output, refuse_unfit_weights
 from edge_agent.model.labels import check_labels
 from edge_agent.model.session import RUNTIME_ERRORS, Session, first_line
 from edge_agent.model.step_inputs import LOSS, ClassVectors, Scalars, anchors, check_interface, initial_buffers
+from edge_agent.wire.manifest import TensorSpec
 from edge_agent.wire.tasks import seen_by
 from edge_agent.wire.tensors import Weights
 
 SKIPPED = "skipped"
+LARGE_SAMPLE_VALUES = 1024
+"""From here on a net's intermediate values are taken to be large: their memory is not planned as one block."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -46,9 +50,14 @@ class TrainingStep:
         self._manifest = bundle.manifest
         self.spec = bundle.training_graph(graph_name)
         self._classes = seen_by(bundle.manifest, self.spec.task).classes
-        self._check = InputCheck(fed_inputs(bundle.manifest, self.spec))
+        fed = fed_inputs(bundle.manifest, self.spec)
+        self._check = InputCheck(fed)
         self._session = Session(
-            self.spec.file, bundle.read(self.spec.file), bundle.frozen(self.spec.file), threads=threads
+            self.spec.file,
+            bundle.read(self.spec.file),
+            bundle.frozen(self.spec.file),
+            threads=threads,
+            planned=_sample_values(fed) < LARGE_SAMPLE_VALUES,
         )
         check_interface(self._session, self.spec, bundle.manifest)
         self._scalars = Scalars(self.spec)
@@ -152,3 +161,8 @@ class TrainingStep:
         for name, buffer in self._said.items():
             binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(buffer))
         return binding
+
+
+def _sample_values(inputs: Sequence[TensorSpec]) -> int:
+    """How many values a sample has, free dimensions counted as 1."""
+    return sum(math.prod(size for size in spec.shape[1:] if isinstance(size, int)) for spec in inputs)
