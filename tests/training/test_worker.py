@@ -63,3 +63,18 @@ def test_the_worker_is_niced_leaves_no_core_file_and_is_the_first_to_go_when_mem
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     own = os.nice(0)
     assert done.stdout.split() == [str(min(own + 7, 19)), str(1 << 30), "0", "1000"]
+
+
+@pytest.mark.parametrize("scheduling", ["idle", "batch", "normal"])
+def test_the_worker_runs_and_reads_after_everybody_else(scheduling: str) -> None:
+    program = (
+        "import ctypes, os, platform\n"
+        "from edge_agent.training.confinement import confine\n"
+        "from edge_agent.training.job import WorkerLimits\n"
+        f"confine(WorkerLimits(nice=1, scheduling={scheduling!r}))\n"
+        "get = {'x86_64': 252, 'aarch64': 31}.get(platform.machine())\n"
+        "print(os.sched_getscheduler(0), ctypes.CDLL(None).syscall(get, 1, 0) >> 13 if get else 3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    policy = {"idle": os.SCHED_IDLE, "batch": os.SCHED_BATCH, "normal": os.SCHED_OTHER}[scheduling]
+    assert done.stdout.split() == [str(policy), "3"]  # 3: IOPRIO_CLASS_IDLE
