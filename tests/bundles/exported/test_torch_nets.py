@@ -28,6 +28,8 @@ FILES = {
     "gru": "gru",
     "text": "text",
 }
+TRAINED = ["mlp", "residual", "encoder", "text"]
+TRAINED_LONG = [name for name in ARCHITECTURES if name not in TRAINED]
 STEPS = 20
 BATCHES = (1, 5, 17)
 LEARNING_RATES = {"sgd": 0.05, "momentum": 0.02, "adam": 0.003}
@@ -118,7 +120,9 @@ def test_gradients_at_other_opsets(architecture: str, opset: int) -> None:
     check_gradients(by_script(architecture, opset=opset))
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "architecture", [*TRAINED, *(pytest.param(name, marks=pytest.mark.long) for name in TRAINED_LONG)]
+)
 def test_twenty_steps_are_as_close_to_float64_as_torchs_own(architecture: str, tmp_path: Path) -> None:
     from tests.bundles.exported.reference import distance
 
@@ -144,7 +148,7 @@ def test_twenty_steps_are_as_close_to_float64_as_torchs_own(architecture: str, t
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name not in FILES])
 def test_gradients_of_a_net_exported_afresh_by_the_newer_exporter(architecture: str) -> None:
     from tests.bundles.exported import architectures, exporting
 

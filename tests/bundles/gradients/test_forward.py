@@ -160,7 +160,7 @@ def test_constants_of_nodes_and_initialisers_are_known() -> None:
     model = model_of([value, node("Identity", "x", "y")], {"w": ints(3)}, shape=[4], output=[4])
     forward = Forward.read(model)
     assert forward.constant("k") is not None
-    np.testing.assert_array_equal(forward.constant("w"), [3])  # type: ignore[arg-type]  # it is there
+    np.testing.assert_array_equal(forward.constant("w"), [3])
     assert forward.constant("x") is None
 
 
