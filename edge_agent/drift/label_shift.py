@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.drift.losses import is_one_logit
+
 from edge_agent.errors import DataError
 
 LABEL_SHIFT_KEY = "clma-label-shift"  # in an order's config: whether the shares of the classes are estimated
@@ -60,8 +62,14 @@ def estimate_shares(
 
 
 def softmax(logits: NDArray[Any]) -> NDArray[np.float64]:
-    """(n, classes) probabilities of logits; a row that is not finite gives NaN."""
+    """(n, classes) probabilities of logits; a row that is not finite gives NaN.
+
+    One logit a sample, (n,) or (n, 1), is that of class 1 of two.
+    """
     wide = np.asarray(logits, np.float64)
+    if is_one_logit(wide):
+        column = wide.reshape(-1, 1)
+        wide = np.concatenate([np.zeros_like(column), column], axis=1)
     wide = np.where(np.isfinite(wide).all(axis=-1, keepdims=True), wide, np.nan)
     powers = np.exp(wide - wide.max(axis=-1, keepdims=True)) if wide.size else wide
     return np.asarray(powers / powers.sum(axis=-1, keepdims=True)) if wide.size else wide

@@ -54,3 +54,11 @@ def test_what_is_no_prior_is_refused() -> None:
             estimate_shares(np.zeros((1, 3)), prior)
     with pytest.raises(DataError, match="for 2 classes"):
         estimate_shares(np.zeros((1, 3)), np.ones(2))
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1)])
+def test_one_logit_is_that_of_the_second_of_two_classes(shape: tuple[int, ...]) -> None:
+    z = np.array([0.0, 2.0, np.nan])
+    p = softmax(z.reshape(shape))
+    np.testing.assert_allclose(p[:2], [[0.5, 0.5], [1 / (1 + np.exp(2)), 1 / (1 + np.exp(-2))]])
+    assert np.isnan(p[2]).all()

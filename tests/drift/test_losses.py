@@ -57,3 +57,30 @@ def test_shapes_that_do_not_fit_are_refused(shape: tuple[int, ...], labels: int)
 
 def test_a_regression_is_never_right() -> None:
     assert not sample_right("regression", np.zeros(4), np.zeros(4)).any()
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+def test_one_logit_is_that_of_class_one(shape: tuple[int, ...]) -> None:
+    z, labels = np.array([-3.0, 0.5, 800.0, np.nan]), np.array([0, 0, 1, 1])
+    losses = sample_losses("binary-cross-entropy", z.reshape(shape).astype("f4"), labels)
+    np.testing.assert_allclose(losses[:3], [np.log1p(np.exp(-3)), np.log1p(np.exp(0.5)), 0.0], rtol=1e-9)
+    assert np.isinf(losses[3])
+    pair = np.stack([np.zeros(4), z], axis=1)
+    np.testing.assert_allclose(losses[:3], sample_losses("cross-entropy", pair, labels)[:3], rtol=1e-9, atol=1e-12)
+    assert sample_right("classification", z.reshape(shape), labels).tolist() == [True, False, True, False]
+
+
+@pytest.mark.parametrize("label", [-1, 2, 0.5])
+def test_label_that_is_neither_zero_nor_one_is_refused(label: float) -> None:
+    for score in (
+        lambda y: sample_losses("binary-cross-entropy", np.zeros(1), y),
+        lambda y: sample_right("classification", np.zeros(1), y),
+    ):
+        with pytest.raises(DataError, match=r"no class of 0..1"):
+            score(np.array([label]))
+
+
+def test_absolute_and_hubers_errors() -> None:
+    values, labels = np.array([1.0, -2.0, 5.0, np.inf]), np.array([1.0, 0.0, 0.0, 0.0])
+    assert sample_losses("mae", values, labels).tolist() == [0.0, 2.0, 5.0, np.inf]
+    assert sample_losses("huber", values, labels, delta=3.0).tolist() == [0.0, 2.0, 10.5, np.inf]
