@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from edge_agent.wire.tensors import Weights
 from tests.benchmarks.quality_data.tasks import TASKS, TITLES
 from tests.benchmarks.quality_data.twin import accuracy, tuned_by_torch, tuned_here
 from tests.benchmarks.report import RESULTS, machine
@@ -26,7 +27,9 @@ class Result:
     """One seed of a task; accuracies on held-out samples, and how far the weights went apart.
 
     Attributes:
-        apart: length of the difference of the two sides' weights over that of what torch changed.
+        torch_wide: torch's own accuracy in float64: what rounding alone does to the same fine-tuning.
+        apart, torch_apart: length of the difference of ours, and of torch's float64 weights, from torch's float32 ones,
+            over that of what torch changed.
     """
 
     task: str
@@ -36,7 +39,9 @@ class Result:
     before: float
     ours: float
     torch: float
+    torch_wide: float
     apart: float
+    torch_apart: float
 
     @property
     def points(self) -> float:
@@ -51,9 +56,8 @@ def run(tasks: Sequence[str], seeds: Sequence[int], work: Path) -> list[Result]:
 
 def _result(name: str, seed: int, work: Path) -> Result:
     task = TASKS[name](work, seed)
-    ours, theirs = tuned_here(task), tuned_by_torch(task)
-    difference = np.sqrt(sum(float(((ours[key] - theirs[key]) ** 2).sum()) for key in theirs))
-    change = np.sqrt(sum(float(((task.weights[key] - theirs[key]) ** 2).sum()) for key in theirs))
+    ours, theirs, wide = tuned_here(task), tuned_by_torch(task), tuned_by_torch(task, wide=True)
+    change = _distance(task.weights, theirs)
     return Result(
         name,
         seed,
@@ -62,8 +66,14 @@ def _result(name: str, seed: int, work: Path) -> Result:
         before=accuracy(task, task.weights),
         ours=accuracy(task, ours),
         torch=accuracy(task, theirs),
-        apart=float(difference / change),
+        torch_wide=accuracy(task, wide),
+        apart=_distance(ours, theirs) / change,
+        torch_apart=_distance(wide, theirs) / change,
     )
+
+
+def _distance(one: Weights, other: Weights) -> float:
+    return float(np.sqrt(sum(float(((one[name] - other[name]) ** 2).sum()) for name in other)))
 
 
 def line(name: str, results: Sequence[Result]) -> str:
@@ -76,10 +86,11 @@ def line(name: str, results: Sequence[Result]) -> str:
     mean, most = float(np.mean(points)), max(points, key=abs)
     shown = f"{mean:+.2f}" if abs(mean) <= GOAL_POINTS else f"**{mean:+.2f}**"
     largest = f"{most:+.2f}" if abs(most) <= GOAL_POINTS else f"**{most:+.2f}**"
-    apart = max(result.apart for result in mine)
+    wide = max((100 * (result.torch_wide - result.torch) for result in mine), key=abs)
+    apart, torch_apart = max(result.apart for result in mine), max(result.torch_apart for result in mine)
     return (
         f"| {TITLES[name]} | {len(mine)} | {mine[0].steps} | {mine[0].held_out} | {before:.4f} | {ours:.4f}"
-        f" | {theirs:.4f} | {shown} | {largest} | {apart:.1e} |"
+        f" | {theirs:.4f} | {shown} | {largest} | {wide:+.2f} | {apart:.1e} | {torch_apart:.1e} |"
     )
 
 

@@ -273,3 +273,22 @@ def test_a_batch_that_cannot_be_judged_is_counted_and_passed_over(parts: Parts) 
     parts.watch.consume([row._replace(output=row.output[:1]) for row in rows], parts.active)
     assert (parts.watch.unjudged_batches, parts.watch.cursor) == (1, 8)
     assert parts.feed(8, HIGH) == 1
+
+
+@settings(max_examples=15, deadline=None)
+@given(losses=st.lists(st.booleans(), max_size=40), cuts=st.lists(st.integers(0, 40), max_size=6))
+def test_what_arrives_together_is_judged_as_if_it_had_come_bit_by_bit(
+    bundle: Bundle, losses: list[bool], cuts: list[int]
+) -> None:
+    found = []
+    for ends in ([len(losses)], sorted({min(cut, len(losses)) for cut in cuts} | {len(losses)})):
+        with TemporaryDirectory() as folder:
+            parts, start, flags = Parts(Path(folder), bundle), 0, 0
+            for end in ends:
+                flags += parts.feed(start, losses[start:end])
+                start = end
+            place, state = stored(parts)
+            raised = [(flag.firing, flag.first_drifted_sample, flag.statistic) for flag in parts.flags()]
+            found.append((flags, raised, place["cursor"], place["drifted_from"], state, parts.watch.last_verdict))
+            parts.close()
+    assert found[0] == found[1]

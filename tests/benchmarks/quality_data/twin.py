@@ -64,22 +64,23 @@ def tuned_here(task: Task) -> Weights:
     return trainer.weights()
 
 
-def tuned_by_torch(task: Task) -> Weights:
-    """Weights after the same steps in torch, one thread."""
+def tuned_by_torch(task: Task, *, wide: bool = False) -> Weights:
+    """Weights after the same steps in torch, one thread; ``wide``: in float64, rounded at the end."""
     torch.set_num_threads(1)
-    net = TorchNet(task.bundle, task.weights)
+    dtype = torch.float64 if wide else torch.float32
+    net = TorchNet(task.bundle, task.weights, dtype)
     descent: Any
     if task.optimiser == "adam":
         descent = torch.optim.Adam(net.parameters, task.learning_rate)
     else:
         descent = torch.optim.SGD(net.parameters, task.learning_rate, momentum=0.9)
-    features, labels = torch.tensor(task.features), torch.tensor(task.labels)
+    features, labels = torch.tensor(task.features, dtype=dtype), torch.tensor(task.labels)
     for rows in task.batches():
         descent.zero_grad()
         loss: Any = Functional.cross_entropy(net(features[rows]), labels[rows])
         loss.backward()
         descent.step()
-    return {name: value.detach().numpy().copy() for name, value in net.trained.items()}
+    return {name: value.detach().numpy().astype(np.float32) for name, value in net.trained.items()}
 
 
 def accuracy(task: Task, weights: Weights) -> float:
@@ -92,13 +93,13 @@ def accuracy(task: Task, weights: Weights) -> float:
 class TorchNet:
     """A served graph in torch's operators, with the given tensors as parameters."""
 
-    def __init__(self, bundle: Bundle, weights: Weights) -> None:
+    def __init__(self, bundle: Bundle, weights: Weights, dtype: torch.dtype) -> None:
         # The trained tensors' data lies in another file; it is given here.
         self._graph = onnx.load_model_from_string(bundle.read(INFERENCE_GRAPH)).graph
-        self.trained = {name: torch.tensor(value, requires_grad=True) for name, value in weights.items()}
+        self.trained = {name: torch.tensor(value, dtype=dtype, requires_grad=True) for name, value in weights.items()}
         self.parameters = list(self.trained.values())
         self._fixed = {
-            tensor.name: torch.tensor(numpy_helper.to_array(tensor))
+            tensor.name: _tensor(numpy_helper.to_array(tensor), dtype)
             for tensor in self._graph.initializer
             if tensor.name not in self.trained
         }
@@ -110,6 +111,11 @@ class TorchNet:
             given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
             values[node.output[0]] = _OPERATORS[node.op_type](given, *(values[name] for name in node.input))
         return values[self._graph.output[0].name]
+
+
+def _tensor(array: NDArray[Any], dtype: torch.dtype) -> torch.Tensor:
+    """Floating-point numbers in the type wanted, others as they are."""
+    return torch.tensor(array, dtype=dtype if array.dtype.kind == "f" else None)
 
 
 def _gemm(given: Mapping[str, Any], a: Any, b: Any, c: Any) -> Any:
