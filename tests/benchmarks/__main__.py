@@ -10,6 +10,7 @@
 ``python -m tests.benchmarks training_step`` sets a training step beside torch's: minutes; `--quick` is seconds.
 ``python -m tests.benchmarks learning_quality`` fine-tunes twice, here and in torch: minutes; `--quick` is seconds.
 ``python -m tests.benchmarks fed_ade`` adapts to shifting streams without labels: `--quick` is seconds.
+``python -m tests.benchmarks tailor`` sets task blocks beside heads and whole nets: two minutes; `--quick` is seconds.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
 
@@ -32,6 +33,7 @@ WITH_OPTIONS = (
     "hostile",
     "learning_quality",
     "recurring",
+    "tailor",
     "training_step",
 )
 

@@ -94,7 +94,7 @@ def read_backbone(forward: Forward, at: Sequence[str] = ()) -> Backbone:
     before_head = [cut for cut in cuts if cut.weighted < total]
     if total == 0 or not before_head:
         raise DataError("the model has no layer with weights whose input all later values depend on")
-    blocked = max((place for place, node in enumerate(nodes) if _blocks(node, data)), default=-1)
+    blocked = max((place for place, node in enumerate(nodes) if _blocks(node, data, forward)), default=-1)
     found = _named(before_head, at) if at else _found(before_head, nodes, forward)
     layers = [_layer(cut, nodes, weighted, forward, blocked) for cut in found]
     if at and None in layers:
@@ -117,10 +117,11 @@ def _has_weights(node: onnx.NodeProto, data: set[str]) -> bool:
     return node.op_type in _WITH_WEIGHTS and bool(others) and bool(data.intersection(node.input))
 
 
-def _blocks(node: onnx.NodeProto, data: set[str]) -> bool:
-    """Whether no gradient passes a node."""
+def _blocks(node: onnx.NodeProto, data: set[str], forward: Forward) -> bool:
+    """Whether a gradient would have to pass a node and cannot; sizes that are read off a value need none."""
     ruled = node.domain in ("", "ai.onnx") and node.op_type in RULES
-    return not ruled and bool(data.intersection(read_by(node)))
+    floats = any(forward.is_float(name) for name in data.intersection(read_by(node)))
+    return not ruled and floats and any(forward.is_float(name) for name in node.output if name)
 
 
 def _cuts(forward: Forward, nodes: Sequence[onnx.NodeProto], data: set[str], weighted: Sequence[bool]) -> list[_Cut]:

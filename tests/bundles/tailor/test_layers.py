@@ -54,6 +54,24 @@ def test_below_an_operator_without_a_gradient_nothing_is_mixed_in() -> None:
     assert [(layer.value, layer.trains) for layer in read(model).layers] == [("a", False), ("s", True), ("c", True)]
 
 
+def test_a_size_that_is_read_off_a_value_stops_no_gradient() -> None:
+    """As torch writes ``x.view(x.size(0), -1)``."""
+    weights = drawn(np.random.default_rng(1), a_w=(6, 2, 3, 3), b_w=(24, 4), c_w=(4, 3))
+    constants = {"zero": np.array([0]), "rest": np.array([-1])}
+    nodes = [
+        helper.make_node("Conv", ["x", "a.w"], ["a"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Shape", ["a"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "zero"], ["rows"]),
+        helper.make_node("Concat", ["rows", "rest"], ["wanted"], axis=0),
+        helper.make_node("Reshape", ["a", "wanted"], ["f"]),
+        helper.make_node("MatMul", ["f", "b.w"], ["b"]),
+        helper.make_node("MatMul", ["b", "c.w"], ["y"]),
+    ]
+    model = model_of(nodes, weights | constants, shape=[2, 4, 4], output=[3])
+    layers = read(model).layers
+    assert [(layer.value, layer.sizes, layer.trains) for layer in layers] == [("a", (6, 2, 2), True), ("b", (4,), True)]
+
+
 def test_a_model_without_weights_has_no_layers() -> None:
     model = model_of([helper.make_node("Relu", ["x"], ["y"])], {}, shape=[3], output=[3])
     with pytest.raises(DataError, match="no layer with weights"):
