@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.losses import is_one_logit
-
 from edge_agent.errors import DataError
 
 LABEL_SHIFT_KEY = "clma-label-shift"  # in an order's config: whether the shares of the classes are estimated
