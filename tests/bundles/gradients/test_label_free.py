@@ -22,15 +22,14 @@ def _run(
 ) -> tuple[float, Floats]:
     graph = GraphBuilder({"logits", CLASS_PRIOR, scalar[0], LOSS})
     gradient = write(graph, "logits").name
-    inputs = [("logits", ["n", CLASSES]), (CLASS_PRIOR, [CLASSES]), (scalar[0], [])]
+    rows: list[str | int | None] = ["n", CLASSES]
+    inputs: list[tuple[str, list[str | int | None]]] = [("logits", rows), (CLASS_PRIOR, [CLASSES]), (scalar[0], [])]
+    outputs: list[tuple[str, list[str | int | None]]] = [(LOSS, []), (gradient, rows)]
     proto = helper.make_graph(
         graph.nodes,
         "objective",
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in inputs],
-        [
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            for name, shape in ((LOSS, []), (gradient, ["n", CLASSES]))
-        ],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in outputs],
         graph.constants,
     )
     model = helper.make_model(proto, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
