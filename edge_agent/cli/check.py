@@ -26,6 +26,7 @@ from edge_agent.runtime.provisioned import provisioned_floors, provisioned_root
 from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.provision import read_floors
 from edge_agent.wire.rights import gateway_identities
+from edge_agent.wire.tasks import task_names
 
 SPARE_BYTES = 64 * 2**20
 """Write-ahead logs, the log of a worker, an update that waits."""
@@ -116,7 +117,8 @@ def _bundle(settings: AgentSettings, out: list[Bundle]) -> Finding:
         spec.name: np.zeros([2 if isinstance(size, str) else size for size in spec.shape], spec.dtype)
         for spec in bundle.manifest.inputs
     }
-    InferenceModel(bundle, weights).run(features)
+    for task in task_names(bundle.manifest) or (None,):
+        InferenceModel(bundle, weights, task=task).run(features)
     for graph in bundle.manifest.training:
         TrainingStep(bundle, graph.name, weights)
     trains = ", ".join(graph.name for graph in bundle.manifest.training) or "nothing"

@@ -65,8 +65,25 @@ class Bundle:
             raise DataError(f"{self.path / WEIGHTS}: {error}") from error
         return weights
 
-    def frozen(self, graph: str) -> Weights:
-        """The tensors of ``frozen.safetensors`` that a graph's file takes from outside; mostly none.
+    def frozen_tensors(self) -> Weights:
+        """All that ``frozen.safetensors`` holds; mostly there is no such file.
+
+        Raises:
+            DataError: the file is corrupt.
+        """
+        if FROZEN not in self.manifest.files:
+            return {}
+        try:
+            return decode_weights(self.read(FROZEN))
+        except WireError as error:
+            raise DataError(f"{self.path / FROZEN}: {error}") from error
+
+    def frozen(self, graph: str, held: Weights | None = None) -> Weights:
+        """The frozen tensors that a graph's file takes from outside.
+
+        Args:
+            graph: the file's name.
+            held: what :meth:`frozen_tensors` gave, to be shared; read if not given.
 
         Raises:
             DataError: the file is corrupt, or lacks one (named).
@@ -74,10 +91,7 @@ class Bundle:
         names = self.manifest.frozen.get(graph, [])
         if not names:
             return {}
-        try:
-            held = decode_weights(self.read(FROZEN))
-        except WireError as error:
-            raise DataError(f"{self.path / FROZEN}: {error}") from error
+        held = self.frozen_tensors() if held is None else held
         if absent := sorted(set(names) - held.keys()):
             raise DataError(f"{self.path / FROZEN} has no tensor {absent[0]!r}, which {graph} needs")
         return {name: held[name] for name in names}

@@ -27,13 +27,22 @@ class InferenceModel:
         weights: every trainable tensor; copied.
         threads: threads inside an operator.
         task: of a bundle with tasks, whose graph to run; None: the first one's.
+        frozen: the bundle's frozen tensors, where models share them: never to be written to. Read if not given.
 
     Raises:
         DataError: a tensor is missing, extra, misshapen, wrongly typed or not finite (named), the bundle has
             no such task, or the graph is refused by onnxruntime.
     """
 
-    def __init__(self, bundle: Bundle, weights: Weights, *, threads: int = 1, task: str | None = None) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        weights: Weights,
+        *,
+        threads: int = 1,
+        task: str | None = None,
+        frozen: Weights | None = None,
+    ) -> None:
         refuse_unfit_weights(weights, bundle.manifest)
         self.bundle = bundle
         self.primary = primary_output(bundle.manifest)
@@ -43,8 +52,8 @@ class InferenceModel:
         except WireError as error:
             raise DataError(error.problem) from None
         file = INFERENCE_GRAPH if chosen is None else chosen.file
-        supplied = {**weights_of(bundle.manifest, weights, chosen), **bundle.frozen(file)}
-        self._session = Session(file, bundle.read(file), supplied, threads=threads)
+        own = weights_of(bundle.manifest, weights, chosen)
+        self._session = Session(file, bundle.read(file), own, threads=threads, lent=bundle.frozen(file, frozen))
 
     def run(
         self, features: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None

@@ -119,7 +119,8 @@ class ModelServer:
         """
         _refuse_unfit(weights, bundle)
         tasks = task_names(bundle.manifest)
-        models = {task: InferenceModel(bundle, weights, task=task) for task in tasks} or {
+        frozen = bundle.frozen_tensors()
+        models = {task: InferenceModel(bundle, weights, task=task, frozen=frozen) for task in tasks} or {
             "": InferenceModel(bundle, weights)
         }
         prepared = Prepared(models, bundle.digest, weights_digest, version, cohort)
