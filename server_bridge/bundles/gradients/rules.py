@@ -15,6 +15,7 @@ from server_bridge.bundles.gradients import (
     normalisation,
     pooling,
     reductions,
+    resampling,
     transposed_convolution,
 )
 from server_bridge.bundles.gradients.site import Rule
@@ -78,6 +79,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "ReduceSumSquare": reductions.reduce_squares,
         "Relu": activation.relu,
         "Reshape": layout.reshape,
+        "Resize": resampling.resize,
         "Selu": activation.selu,
         "Sigmoid": activation.sigmoid,
         "Sin": elementwise.sine,

@@ -150,6 +150,26 @@ class Bottleneck(nn.Module):
         return found
 
 
+class Skipping(nn.Module):
+    """A U of convolutions: down by pooling, up by interpolation and by nearest neighbours, with skip connections."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(2, 6, 3, padding=1), nn.Conv2d(6, 8, 3, padding=1)
+        self.third, self.fourth = nn.Conv2d(8, 8, 3, padding=1), nn.Conv2d(16, 6, 3, padding=1)
+        self.last = nn.Conv2d(12, 2, 1)
+        self.smooth, self.blocky = nn.Upsample(scale_factor=2, mode="bilinear"), nn.Upsample(scale_factor=2)
+        self.head = nn.Linear(2 * 12 * 12, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole = functional.relu(self.first(x))
+        half = functional.relu(self.second(functional.max_pool2d(whole, 2)))
+        quarter = functional.relu(self.third(functional.avg_pool2d(half, 2)))
+        up = functional.relu(self.fourth(torch.cat([self.smooth(quarter), half], 1)))
+        found: Tensor = self.head(0.1 * (self.last(torch.cat([self.blocky(up), whole], 1)) - x).flatten(1))
+        return found
+
+
 class Encoder(nn.Module):
     """A transformer encoder over a window of measurements, with learned positions."""
 
@@ -224,6 +244,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "residual": Architecture(Residual, (3, 12, 12)),
     "mobile": Architecture(Mobile, (3, 12, 12)),
     "bottleneck": Architecture(Bottleneck, (2, 16), task="mse"),
+    "skipping": Architecture(Skipping, (2, 12, 12), task="mse"),
     "encoder": Architecture(Encoder, (10, 3)),
     "gru": Architecture(lambda: Recurrent(nn.GRU), (12, 3), frozen=("backbone.",)),
     "lstm": Architecture(lambda: Recurrent(nn.LSTM), (12, 3), frozen=("backbone.",)),

@@ -16,7 +16,7 @@ from tests.bundles.nets import initialisers, save_npz
 pytestmark = pytest.mark.oracle
 
 ARCHITECTURES = [
-    "mlp", "temporal", "residual", "mobile", "bottleneck", "encoder", "gru", "lstm", "text", "large-text",
+    "mlp", "temporal", "residual", "mobile", "bottleneck", "skipping", "encoder", "gru", "lstm", "text", "large-text",
 ]  # fmt: skip
 FILES = {
     "temporal": "temporal",

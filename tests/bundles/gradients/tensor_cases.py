@@ -282,4 +282,29 @@ LAYOUT = [
     padded("edge", ints(2, 0), ints(-1)),
     Case("squeeze by no axes", (1, 3), [node("Squeeze", "h", "q"), node("Tanh", "q")]),
 ]
-TENSOR_CASES = [*ACTIVATIONS, *ARITHMETIC, *REDUCTIONS, *PRODUCTS, *INDEXING, *LAYOUT]
+
+
+def resized(name: str, shape: tuple[int, ...], how: Array, opset: int = 17, **attributes: Any) -> Case:
+    return Case(f"resize {name}", shape, [node("Resize", "h - how", **attributes)], frozen={"how": how}, opset=opset)
+
+
+ASYMMETRIC: dict[str, Any] = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+RESAMPLING = [
+    resized("nearest by two", (2, 3, 4), np.array([1, 1, 2, 2], dtype="f4"), mode="nearest", **ASYMMETRIC),
+    resized("nearest by a fraction", (2, 5), np.array([1, 1, 1.7], dtype="f4"), mode="nearest"),
+    resized("nearest down", (2, 7), np.array([1, 1, 0.5], dtype="f4"), mode="nearest"),
+    resized("linear by two", (2, 3, 4), np.array([1, 1, 2, 2], dtype="f4"), mode="linear"),
+    Case(
+        "resize to computed sizes, linear with corners",
+        (2, 3, 4),
+        [
+            node("Shape", "h", "n", start=0, end=1),
+            node("Concat", "n rest", "how", axis=0),
+            node("Resize", "h - - how", mode="linear", coordinate_transformation_mode="align_corners"),
+        ],
+        frozen={"rest": ints(2, 5, 7)},
+    ),
+    resized("cubic", (2, 4, 5), np.array([1, 1, 2, 1.6], dtype="f4"), mode="cubic"),
+    resized("linear on named axes", (2, 4, 5), np.array([2, 1.5], dtype="f4"), mode="linear", axes=[3, 2], opset=18),
+]
+TENSOR_CASES = [*RESAMPLING, *ACTIVATIONS, *ARITHMETIC, *REDUCTIONS, *PRODUCTS, *INDEXING, *LAYOUT]
