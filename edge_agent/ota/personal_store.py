@@ -14,21 +14,12 @@ from pathlib import Path
 
 import structlog
 
-from edge_agent.errors import DataError, StorageError, WireError
-from edge_agent.link.durable import (
-    DISK,
-    PRIVATE_MODE,
-    FileOperations,
-    make_directory,
-    read_file,
-    remove_file,
-    write_file,
-)
+from edge_agent.errors import StorageError, WireError
+from edge_agent.link.durable import DISK, FileOperations, make_directory, read_file, write_file
 from edge_agent.model.bundle import Bundle
-from edge_agent.wire.blobs import sha256_hex
+from edge_agent.ota.personal_files import PersonalFiles, has_personal, own_values
 from edge_agent.wire.codec import Count, Digest, Message, Name, Table, WireModel, decode, encode
-from edge_agent.wire.roles import names_of, only, personal_specs
-from edge_agent.wire.tensors import Weights, check_weights, decode_weights, encode_weights
+from edge_agent.wire.tensors import Weights
 
 MOST_PAIRS = 8
 """Weights whose values are kept: the four that a pointer names, and as many again."""
@@ -70,7 +61,7 @@ class PersonalStore:
     """
 
     def __init__(self, directory: Path, *, files: FileOperations = DISK) -> None:
-        self._directory = directory
+        self._value_files = PersonalFiles(directory, files)
         self._files = files
         self._lock = threading.RLock()
 
@@ -113,12 +104,14 @@ class PersonalStore:
             DataError: a tensor is missing, extra, misshapen or not finite (named); nothing has changed.
             StorageError: the disk refused; nothing has changed.
         """
-        if not _has_any(bundle):
+        if not has_personal(bundle):
             return
         with self._lock:
-            record = self._record(bundle)
+            record = self._record_to_change(bundle)
             start = self._start(record, adaptation, number, active)
-            pending = Pending(adaptation=adaptation, round=number, start=start, values=self._put(bundle, values))
+            pending = Pending(
+                adaptation=adaptation, round=number, start=start, values=self._value_files.put(bundle, values)
+            )
             self._replace(bundle, record.model_copy(update={"pending": pending}))
 
     def adopt(
@@ -138,10 +131,10 @@ class PersonalStore:
         Raises:
             StorageError: the disk refused; nothing has changed.
         """
-        if not _has_any(bundle):
+        if not has_personal(bundle):
             return
         with self._lock:
-            record = self._record(bundle)
+            record = self._record_to_change(bundle)
             if weights in record.pairs:
                 return
             rounds = record.pending
@@ -160,12 +153,12 @@ class PersonalStore:
             StorageError: the disk refused; nothing has changed.
         """
         with self._lock:
-            record = self._record(bundle)
+            record = self._record_to_change(bundle)
             former = record.pairs.get(weights)
             values = record.pairs.get(active or "")
             if former is None or former == values:
                 return False
-            self._pair(bundle, record, weights, values or self._put(bundle, self._own(bundle)))
+            self._pair(bundle, record, weights, values or self._value_files.put(bundle, own_values(bundle)))
             _log.warning("personal-values-given-up", weights=weights, values=former)
             return True
 
@@ -183,17 +176,26 @@ class PersonalStore:
         Raises:
             DataError, StorageError: as :meth:`keep_round`.
         """
-        if not _has_any(bundle):
+        if not has_personal(bundle):
             return
         with self._lock:
-            self._pair(bundle, self._record(bundle), weights, self._put(bundle, values), kept)
+            self._pair(bundle, self._record_to_change(bundle), weights, self._value_files.put(bundle, values), kept)
+
+    def collect(self, bundles: Collection[str]) -> None:
+        """Forget the values of all bundles but those of these digests.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        with self._lock:
+            self._value_files.keep_bundles(bundles)
 
     def _pair(
         self, bundle: Bundle, record: _Record, weights: str, values: str, kept: Collection[str | None] = ()
     ) -> None:
         """Put values beside weights; others that have the bundle's own so far keep these, by name from now on."""
         others = [name for name in kept if name is not None and name not in record.pairs and name != weights]
-        own = dict.fromkeys(others, self._put(bundle, self._own(bundle))) if others else {}
+        own = dict.fromkeys(others, self._value_files.put(bundle, own_values(bundle))) if others else {}
         pairs = {name: value for name, value in record.pairs.items() if name != weights}
         pairs = _bounded({**own, **pairs, weights: values}, {weights, *kept})
         self._replace(bundle, record.model_copy(update={"pairs": pairs}))
@@ -204,89 +206,47 @@ class PersonalStore:
             return record.pairs.get(active)
         return rounds.values if number > rounds.round else rounds.start
 
-    def _put(self, bundle: Bundle, values: Weights) -> str:
-        specs = personal_specs(bundle.manifest.trainable)
-        try:
-            check_weights(values, specs)
-        except WireError as error:
-            raise DataError(f"personal values of bundle {bundle.manifest.name!r}: {error.problem}") from None
-        data = encode_weights(values)
-        digest = sha256_hex(data)
-        make_directory(self._folder(bundle), files=self._files)
-        if self._read(self._file(bundle, digest)) != data:
-            write_file(self._file(bundle, digest), data, mode=PRIVATE_MODE, files=self._files)
-        return digest
-
     def _values(self, bundle: Bundle, digest: str | None) -> Weights:
-        if not _has_any(bundle):
+        if not has_personal(bundle):
             return {}
-        held = None if digest is None else self._held(bundle, digest)
-        return self._own(bundle) if held is None else held
-
-    def _held(self, bundle: Bundle, digest: str) -> Weights | None:
-        """Values by their digest; None, and a line in the log, if they are absent, damaged or unfit."""
-        data = self._read(self._file(bundle, digest))
-        try:
-            if data is None or sha256_hex(data) != digest:
-                raise WireError("personal values", "absent or damaged")
-            values = decode_weights(data)
-            check_weights(values, personal_specs(bundle.manifest.trainable))
-        except WireError as error:
-            _log.error("personal-values-lost", bundle=bundle.digest, values=digest, problem=error.problem)
-            return None
-        return values
+        held = None if digest is None else self._value_files.held(bundle, digest)
+        return own_values(bundle) if held is None else held
 
     def _sound_file(self, bundle: Bundle, digest: str | None) -> Path | None:
-        if digest is None or self._held(bundle, digest) is None:
+        if digest is None or self._value_files.held(bundle, digest) is None:
             return None
-        return self._file(bundle, digest)
-
-    def _own(self, bundle: Bundle) -> Weights:
-        return only(bundle.initial_weights(), names_of(personal_specs(bundle.manifest.trainable)))
+        return self._value_files.path(bundle, digest)
 
     def _record(self, bundle: Bundle) -> _Record:
-        path = self._folder(bundle) / _RECORD
+        """For those who only look: a record that cannot be read counts as none."""
+        try:
+            return self._record_to_change(bundle)
+        except StorageError as error:
+            _log.error("personal-record-unreadable", bundle=bundle.digest, problem=error.problem)
+            return _Record()
+
+    def _record_to_change(self, bundle: Bundle) -> _Record:
+        """A damaged record counts as none.
+
+        Raises:
+            StorageError: it cannot be read now; writing another over it would lose what it says.
+        """
+        path = self._value_files.folder(bundle) / _RECORD
         if not path.exists():
             return _Record()
+        payload = read_file(path)
         try:
-            return decode(_Record, read_file(path, cap_bytes=_RECORD_CAP_BYTES), cap_bytes=_RECORD_CAP_BYTES)
-        except (WireError, StorageError) as error:
+            return decode(_Record, payload, cap_bytes=_RECORD_CAP_BYTES)
+        except WireError as error:
             _log.error("personal-record-lost", bundle=bundle.digest, problem=error.problem)
             return _Record()
 
     def _replace(self, bundle: Bundle, record: _Record) -> None:
         """The new record first, then what it no longer names goes."""
-        folder = self._folder(bundle)
+        folder = self._value_files.folder(bundle)
         make_directory(folder, files=self._files)
         write_file(folder / _RECORD, encode(record), files=self._files)
-        kept = {_RECORD, *(f"{digest}.safetensors" for digest in record.named)}
-        for path in folder.iterdir():
-            if path.name not in kept:
-                self._remove(path)
-
-    def _remove(self, path: Path) -> None:
-        """What stays for a disk that refuses goes at the next change."""
-        try:
-            remove_file(path, files=self._files)
-        except StorageError as error:
-            _log.warning("personal-values-not-removed", path=str(path), problem=error.problem)
-
-    def _read(self, path: Path) -> bytes | None:
-        try:
-            return read_file(path) if path.exists() else None
-        except StorageError as error:
-            _log.error("personal-values-unreadable", path=str(path), problem=error.problem)
-            return None
-
-    def _folder(self, bundle: Bundle) -> Path:
-        return self._directory / bundle.digest
-
-    def _file(self, bundle: Bundle, digest: str) -> Path:
-        return self._folder(bundle) / f"{digest}.safetensors"
-
-
-def _has_any(bundle: Bundle) -> bool:
-    return bool(personal_specs(bundle.manifest.trainable))
+        self._value_files.keep_only(bundle, {_RECORD, *(f"{digest}.safetensors" for digest in record.named)})
 
 
 def _bounded(pairs: dict[str, str], kept: Collection[str | None]) -> dict[str, str]:

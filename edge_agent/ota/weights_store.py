@@ -251,7 +251,7 @@ class WeightsStore:
         self.collect()
 
     def collect(self) -> None:
-        """Remove the oldest files beyond the budget that the pointer does not name.
+        """Remove the oldest files beyond the budget that the pointer does not name, and what is left of gone bundles.
 
         Raises:
             StorageError: the disk refused.
@@ -260,8 +260,11 @@ class WeightsStore:
         named = {slot.weights for slot in slots}
         for path in _beyond(self._weights, {f"{digest}.safetensors" for digest in named}, WEIGHTS_BUDGET):
             remove_file(path, files=self._files)
-        for path in _beyond(self._bundles, {slot.bundle for slot in slots}, BUNDLES_BUDGET):
+        bundles = {slot.bundle for slot in slots}
+        for path in _beyond(self._bundles, bundles, BUNDLES_BUDGET):
             remove_directory(path, files=self._files)
+        held = {path.name for path in self._bundles.iterdir()}
+        self.personal.collect({*bundles, *held, self.provisioned.digest})
 
     def _weights_path(self, digest: str) -> Path:
         return self._weights / f"{digest}.safetensors"

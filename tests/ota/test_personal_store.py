@@ -157,6 +157,43 @@ def test_only_so_many_values_stay_and_those_that_may_serve_again_among_them(
     assert len(list((tmp_path / "personal" / bundle.digest).iterdir())) <= MOST_PAIRS + 2
 
 
+def test_a_record_that_cannot_be_read_now_is_not_written_over(
+    store: PersonalStore, bundle: Bundle, tmp_path: Path
+) -> None:
+    store.renew(bundle, digest(1), values(5))
+    record = tmp_path / "personal" / bundle.digest / "record.json"
+    aside = record.rename(record.with_name("aside"))
+    record.mkdir()
+    assert number_of(store.beside(bundle, digest(1))) == 0
+    for change in (
+        lambda: store.keep_round(bundle, "a1", 1, digest(1), values(6)),
+        lambda: store.adopt(bundle, digest(2), active=digest(1), adaptation="a1"),
+        lambda: store.renew(bundle, digest(1), values(6)),
+        lambda: store.give_up(bundle, digest(1), active=None),
+    ):
+        with pytest.raises(StorageError):
+            change()
+    record.rmdir()
+    aside.rename(record)
+    assert number_of(store.beside(bundle, digest(1))) == 5
+
+
+def test_values_go_with_their_bundle(store: PersonalStore, bundle: Bundle, tmp_path: Path) -> None:
+    store.collect([])
+    store.renew(bundle, digest(1), values(5))
+    store.collect([bundle.digest])
+    assert number_of(store.beside(bundle, digest(1))) == 5
+    store.collect([digest(9)])
+    assert list((tmp_path / "personal").iterdir()) == []
+    assert number_of(store.beside(bundle, digest(1))) == 0
+
+
+def test_nobody_else_on_the_machine_reads_them(store: PersonalStore, bundle: Bundle, tmp_path: Path) -> None:
+    store.renew(bundle, digest(1), values(5))
+    (path,) = (tmp_path / "personal" / bundle.digest).glob("*.safetensors")
+    assert path.stat().st_mode & 0o077 == 0
+
+
 class _FullDisk(FileOperations):
     def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
         raise OSError(28, "No space left on device")
@@ -200,7 +237,8 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.store = PersonalStore(self.folder / str(np.random.default_rng().integers(2**62)))
+        self.own = self.folder / str(np.random.default_rng().integers(2**62))
+        self.store = PersonalStore(self.own)
         self.served = {digest(1): 0.0}
         self.active, self.newest, self.adaptation, self.round = digest(1), 1, 0, 0
         self.pending: tuple[int, float] | None = None
@@ -231,7 +269,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def a_restart(self) -> None:
-        self.store = PersonalStore(self.store._directory)
+        self.store = PersonalStore(self.own)
 
     before = digest(1)
 
