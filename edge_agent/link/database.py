@@ -147,8 +147,8 @@ class Database:
             with self._translated():
                 return self._connection.executemany(sql, rows).rowcount
 
-    def execute_values(self, head: str, rows: Sequence[Sequence[Value]], tail: str = "") -> int:
-        """``head VALUES (?, ...), (?, ...) ... tail`` for all rows, in a transaction; returns how many rows changed.
+    def execute_values(self, head: str, rows: Sequence[Sequence[Value]]) -> int:
+        """``head VALUES (?, ...), (?, ...) ...`` for all rows, in a transaction; returns how many rows changed.
 
         As :meth:`execute_many`, but Python's other threads are let in once in `VALUES_A_STATEMENT` values, not at
         each row: with a thread that is busy, handing over takes longer than the row.
@@ -165,8 +165,8 @@ class Database:
             for start in range(0, len(rows), most):
                 portion = rows[start : start + most]
                 marks = ", ".join([f"({', '.join('?' * columns)})"] * len(portion))
-                sql = f"{head} VALUES {marks} {tail}"
-                changed += self._run(sql, [value for row in portion for value in row]).rowcount
+                values = [value for row in portion for value in row]
+                changed += self._run(f"{head} VALUES {marks}", values).rowcount
         return changed
 
     def query(self, sql: str, parameters: Sequence[Value] = ()) -> list[Row]:

@@ -132,11 +132,7 @@ class LabelJoin:
             return []
         first = take_numbers(self._db, ARRIVAL, len(joins))
         numbered = [(first + place, seq, value) for place, (seq, value) in enumerate(joins)]
-        self._db.execute_values(
-            "WITH came (arrival, seq, label) AS (",
-            numbered,
-            ") UPDATE sample SET label = came.label, arrival = came.arrival FROM came WHERE sample.seq = came.seq",
-        )
+        self._db.execute_many("UPDATE sample SET arrival = ?1, label = ?3 WHERE seq = ?2", numbered)
         return numbered
 
     def _of_their_tasks(self, joins: list[tuple[int, float | int]]) -> list[tuple[int, float | int]]:
