@@ -8,10 +8,11 @@ import pytest
 from onnx import helper
 
 from edge_agent.errors import DataError
-from edge_agent.model.bundle import FROZEN, Bundle, load_bundle
+from edge_agent.model.bundle import FROZEN, Bundle, file_digests, load_bundle, write_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.session import Session
 from edge_agent.model.training_step import TrainingStep
+from edge_agent.wire.tensors import encode_weights
 from server_bridge.bundles.fit import FitSettings
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.tailor.blocks import Block, plan_block
@@ -117,6 +118,23 @@ def test_the_frozen_tensors_lie_in_the_bundle_once(tmp_path: Path) -> None:
     for name in made.manifest.files:
         held = big.raw_data in made.read(name)
         assert held == (name == FROZEN), name
+
+
+def test_a_frozen_tensor_that_is_not_there_is_named(bundle: Bundle, tmp_path: Path) -> None:
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    files[FROZEN] = encode_weights({name: value for name, value in bundle.frozen_tensors().items() if name != "b1.w"})
+    thin = write_bundle(tmp_path / "thin", bundle.manifest.model_copy(update={"files": file_digests(files)}), files)
+    with pytest.raises(DataError, match=r"frozen\.safetensors has no tensor 'b1\.w', which infer-weld\.onnx needs"):
+        InferenceModel(thin, thin.initial_weights(), task="weld")
+    with pytest.raises(DataError, match=r"no tensor 'b1\.w', which train/press-sgd\.onnx needs"):
+        TrainingStep(thin, "press-sgd", thin.initial_weights())
+
+
+def test_models_that_share_the_frozen_tensors_give_the_same(bundle: Bundle) -> None:
+    x, weights, held = two_tasks(residual(), 9)["x"], bundle.initial_weights(), bundle.frozen_tensors()
+    for task in ("press", "weld"):
+        shared = InferenceModel(bundle, weights, task=task, frozen=held).run({"x": x})["y"]
+        assert np.array_equal(shared, logits(bundle, weights, task, x))
 
 
 def test_fitting_a_task_learns_it_and_changes_nothing_else(tmp_path: Path) -> None:
