@@ -13,7 +13,8 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 def normal_form(model: onnx.ModelProto) -> None:
     """Bring a model into the form that the build relies on, in place.
 
-    What Constant nodes hold becomes initialisers, so that weights are found whoever wrote them. Dropout drops
+    What Constant nodes hold becomes initialisers, so that weights are found whoever wrote them. Parameters that torch
+    wrote once, since they were equal, are parted again: trained together they would be tied. Dropout drops
     nothing, also where a model was exported in training mode: it is served and fine-tuned alike. A classifier's
     tail, as skl2onnx writes it, is cut off (see `cut_labels`).
 
@@ -21,6 +22,7 @@ def normal_form(model: onnx.ModelProto) -> None:
         DataError: no output can be trained (named).
     """
     _constants_outside(model.graph)
+    _part_equals(model.graph)
     _without_dropping(model.graph)
     cut_labels(model.graph)
 
@@ -81,6 +83,29 @@ def _constants_outside(graph: onnx.GraphProto) -> None:
             tensor.name = node.output[0]
             if tensor.name not in given:
                 graph.initializer.append(tensor)
+        else:
+            kept.append(_copied(node))
+    graph.ClearField("node")
+    graph.node.extend(kept)
+
+
+def _part_equals(graph: onnx.GraphProto) -> None:
+    """An Identity of an initialiser, which stands for a parameter of its own, becomes that parameter.
+
+    torch's exporter writes parameters of equal values once (all scales of fresh norms are one) and the others as
+    Identity; parameters that are truly shared it reads by one name.
+    """
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    outputs = {value.name for value in graph.output}
+    kept: list[onnx.NodeProto] = []
+    for node in graph.node:
+        plain = node.op_type == "Identity" and node.domain in ("", "ai.onnx")
+        if plain and node.input[0] in tensors and node.output[0] not in outputs:
+            copied = TensorProto()
+            copied.CopyFrom(tensors[node.input[0]])
+            copied.name = node.output[0]
+            tensors[copied.name] = copied
+            graph.initializer.append(copied)
         else:
             kept.append(_copied(node))
     graph.ClearField("node")

@@ -143,3 +143,21 @@ def test_mask_of_minus_infinity_is_no_broken_weight() -> None:
             tensor.CopyFrom(numpy_helper.from_array(broken, "mask"))
     with pytest.raises(DataError, match="'mask' is not finite"):
         checked_model(model)
+
+
+def test_equal_parameters_that_the_exporter_wrote_once_are_parted() -> None:
+    weights = {"one": np.ones(4, dtype=np.float32), "w": np.eye(4, dtype=np.float32)}
+    nodes = [
+        helper.make_node("Identity", ["one"], ["two"]),
+        helper.make_node("Identity", ["two"], ["three"]),
+        helper.make_node("Mul", ["x", "one"], ["a"]),
+        helper.make_node("Mul", ["a", "two"], ["b"]),
+        helper.make_node("Mul", ["b", "three"], ["c"]),
+        helper.make_node("MatMul", ["c", "w"], ["y"]),
+    ]
+    model = checked_model(model_of(nodes, weights, shape=[4], output=[4]))
+    assert [node.op_type for node in model.graph.node] == ["Mul", "Mul", "Mul", "MatMul"]
+    found = initialisers(model)
+    assert set(found) == {"one", "two", "three", "w"}
+    assert all((found[name] == 1).all() for name in ("one", "two", "three"))
+    assert trainable_names(model, ["*"]) == ["one", "w", "two", "three"]
