@@ -245,7 +245,7 @@ class LocalWork:
     def _work(self, job: TrainingJob | EvaluationJob, ended: Callable[[], bool]) -> TrainingOutcome:
         """Until the worker has ended, whichever way; it is only looked at, never waited for."""
         self._supervisor.start(job)
-        self._reports.began()
+        self._reports.began(job.duration_s)
         while (outcome := self._supervisor.poll()) is None:
             if ended():
                 self._supervisor.stop()

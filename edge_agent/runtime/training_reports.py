@@ -10,6 +10,8 @@ from edge_agent.training.supervisor import TrainingOutcome
 from edge_agent.wire.messages import TrainingEvent
 
 PROGRESS_S = 5.0
+PROGRESS_A_ROUND = 20
+"""So many at most: the bridge's log of a gateway's events is bounded, and holds its flags too."""
 DETAIL_CHARS = 2000
 
 
@@ -26,12 +28,14 @@ class TrainingReports:
         self._outbox = outbox
         self._interval_s = interval_s
         self._monotonic_s = monotonic_s
+        self._every_s = interval_s
         self._due_s = monotonic_s() + interval_s
         self._told: Progress | None = None
 
-    def began(self) -> None:
+    def began(self, duration_s: float) -> None:
         """A round begins: its first progress is told after an interval, so a short round has none."""
-        self._due_s = self._monotonic_s() + self._interval_s
+        self._every_s = max(self._interval_s, duration_s / PROGRESS_A_ROUND)
+        self._due_s = self._monotonic_s() + self._every_s
         self._told = None
 
     def progress(self, job: TrainingJob, progress: Progress | None) -> None:
@@ -42,7 +46,7 @@ class TrainingReports:
         """
         if progress is None or progress == self._told or self._monotonic_s() < self._due_s:
             return
-        self._due_s = self._monotonic_s() + self._interval_s
+        self._due_s = self._monotonic_s() + self._every_s
         self._told = progress
         self._outbox.put(
             TrainingEvent(

@@ -6,6 +6,7 @@ import os
 import platform
 import resource
 import signal
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from edge_agent.training.job import WorkerLimits
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "armv7l": 314, "armv6l": 314}  # asm/unistd.h
 _IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE, _IOPRIO_CLASS_SHIFT = 1, 3, 13  # linux/ioprio.h
+_STAT, _START_FIELD = Path("/proc/self/stat"), 19  # starttime, counted behind the name: proc(5)
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _PROBE_BYTES = 1024 * 1024
 _FIRST_TO_GO = "1000"  # OOM_SCORE_ADJ_MAX of linux/oom.h
@@ -34,6 +36,12 @@ def die_with_parent(parent_pid: int) -> None:
         raise ConfigError(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
     if os.getppid() != parent_pid:
         raise SystemExit(1)
+
+
+def age_s() -> float:
+    """How long ago this process was started: its imports are part of the time that a job has."""
+    started_ticks = int(_STAT.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[_START_FIELD])
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def confine(limits: WorkerLimits) -> None:

@@ -18,7 +18,7 @@ from edge_agent.model.bundle import Bundle, load_bundle
 from edge_agent.samples.reading import read_evaluation_set, read_feature_set, read_training_set
 from edge_agent.samples.record import FeatureSet, SampleSet
 from edge_agent.samples.selection import Mixture
-from edge_agent.training.confinement import confine, die_with_parent, is_at_its_cap
+from edge_agent.training.confinement import age_s, confine, die_with_parent, is_at_its_cap
 from edge_agent.training.embedding_cache import EmbeddingCache
 from edge_agent.training.head_training import Embedder, is_of_head
 from edge_agent.training.job import (
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
 
 def carry_out(job_path: Path) -> WorkDone | WorkFailed:
     """Read a job, confine this process as it says, and work; an update is written beside it."""
-    started_s = time.monotonic()
+    started_s = time.monotonic() - age_s()
     try:
         job = read_job(read_file(job_path, cap_bytes=JOB_CAP_BYTES))
         confine(job.limits)

@@ -205,9 +205,11 @@ def test_what_a_coding_lost_is_kept_for_the_next_round_of_the_line(bench: Bench,
     assert first == elsewhere != second
 
 
-def test_a_long_round_tells_its_progress_at_the_lowest_priority(bench: Bench) -> None:
+def test_a_long_round_tells_its_progress_at_the_lowest_priority(tmp_path: Path, bundle: Bundle) -> None:
+    store_samples(tmp_path / "many.db", 500)
+    bench = Bench(tmp_path, bundle, tmp_path / "many.db")
     bench.work._reports = TrainingReports(bench.outbox, interval_s=0.5)
-    bench.train(epochs=ENDLESS, batch_size=1, within_s=5.0)
+    bench.train(epochs=ENDLESS, batch_size=1, within_s=10.0)
     events = [event for event in bench.events() if isinstance(event, TrainingEvent)]
     *progress, done = events
     assert [event.step for event in events] == ["progress"] * len(progress) + ["done"]
@@ -216,6 +218,7 @@ def test_a_long_round_tells_its_progress_at_the_lowest_priority(bench: Bench) ->
     assert 0 < progress[0].epochs <= done.epochs
     assert progress[0].loss is not None
     assert bench.outbox.depth == len(events)
+    bench.close()
 
 
 def test_a_round_that_made_things_worse_gives_its_figures_and_no_update(tmp_path: Path, bundle: Bundle) -> None:

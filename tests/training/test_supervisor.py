@@ -116,12 +116,12 @@ def test_a_worker_ends_by_itself_in_time_and_sends_what_it_has(
     supervisor: TrainingSupervisor, bundle: Bundle, samples_db: Path
 ) -> None:
     started_s = time.monotonic()
-    outcome = run(supervisor, training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=4.0))
+    outcome = run(supervisor, training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=8.0))
     assert outcome.ok, outcome
     assert outcome.update is not None
     assert 1 <= outcome.metrics["epochs-done"] < LONG_EPOCHS
     assert outcome.metrics["loss-after"] < outcome.metrics["clma-loss"]
-    assert time.monotonic() - started_s < 4.5
+    assert time.monotonic() - started_s < 8.5
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["would end at once", "does not even hear it"])

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,10 @@ def test_the_worker_runs_and_reads_after_everybody_else(scheduling: str) -> None
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     policy = {"idle": os.SCHED_IDLE, "batch": os.SCHED_BATCH, "normal": os.SCHED_OTHER}[scheduling]
     assert done.stdout.split() == [str(policy), "3"]  # 3: IOPRIO_CLASS_IDLE
+
+
+def test_the_worker_knows_how_old_it_is_imports_and_all() -> None:
+    program = "import time; time.sleep(0.3); from edge_agent.training.confinement import age_s; print(age_s())"
+    began_s = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 0.3 < float(done.stdout) < time.monotonic() - began_s + 0.02

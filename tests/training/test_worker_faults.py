@@ -195,7 +195,7 @@ def test_progress_is_told_while_it_trains_and_afterwards_the_memory_is_back(
 ) -> None:
     run(supervisor, training_job(bundle, samples_db))
     before = resident_bytes()
-    supervisor.start(training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=6.0))
+    supervisor.start(training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=10.0))
     deadline_s, told = time.monotonic() + WAIT_S, []
     while (outcome := supervisor.poll()) is None:
         assert time.monotonic() < deadline_s
