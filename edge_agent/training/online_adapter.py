@@ -52,7 +52,8 @@ class OnlineAdapter:
                 "build the bundle with `--label-free`",
             )
         self._bundle, self._settings, self._threads = bundle, settings, threads
-        self._release = {name: value.copy() for name, value in release.items()}
+        # sorted: a file's tensors come in any order, and sums over them would differ in the last bit
+        self._release = {name: release[name].copy() for name in sorted(release)}
         self._length = _length(self._release)
         self._view = InferenceModel(bundle, self._release, threads=threads)
         self._step = TrainingStep(bundle, settings.training_graph, self._release, threads=threads)
