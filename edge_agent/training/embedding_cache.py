@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.errors import StorageError
-from edge_agent.link.durable import read_file, write_file
+from edge_agent.link.durable import PRIVATE_MODE, read_file, write_file
 
 EMBEDDINGS_FILE = "embeddings.cache"
 CACHE_CAP_BYTES = 64 * 1024 * 1024
@@ -78,7 +78,7 @@ class EmbeddingCache:
         while kept > 0:
             payload = _encoded(key, ids[len(ids) - kept :], rows[len(ids) - kept :])
             if len(payload) <= self._cap_bytes:
-                write_file(self._path, payload)
+                write_file(self._path, payload, mode=PRIVATE_MODE)
                 return
             kept //= 2  # long ids; rare, and a smaller cache is no fault
 

@@ -36,6 +36,18 @@ def test_new_weights_rise_in_version_and_equal_ones_do_not(first: ReleaseRecord)
     assert again.weights == {}
 
 
+def test_weights_are_stated_with_the_adaptation_that_made_them(first: ReleaseRecord) -> None:
+    """Gateways put their personal values of its rounds beside them."""
+    name = (first.fleet.default_bundle, "root")
+    assert first.cohorts[0].current.adaptation is None
+    second = after(first, draft(first, ReleaseRequest({}, "test", {name: NewWeights(b"two", adaptation="a1")})))
+    assert second.cohorts[0].current.adaptation == "a1"
+    third = after(second, draft(second, ReleaseRequest({}, "test", {name: NewWeights(b"three")})))
+    assert third.cohorts[0].current.adaptation is None
+    kept = draft(second, ReleaseRequest({}, "test", seen={name: (7, "a" * 64)}))
+    assert (kept.cohorts[0].current.version, kept.cohorts[0].current.adaptation) == (8, "a1")
+
+
 def test_a_cohort_that_comes_back_counts_on(first: ReleaseRecord) -> None:
     bundle = first.fleet.default_bundle
     joined = {"gw": member(first, "c1")}
