@@ -22,6 +22,7 @@ class Architecture:
         vocabulary: how many token numbers there are; 0 where the input is float.
         task: classes, or one value.
         frozen: name prefixes of the parameters that stay as they are.
+        foldable: whether torch's older exporter may fold constants: a turned copy of a tensor is no longer shared.
         free: the axis, beside the batch, whose size may differ from batch to batch; 0 for none.
     """
 
@@ -30,6 +31,7 @@ class Architecture:
     vocabulary: int = 0
     task: Literal["cross-entropy", "mse"] = "cross-entropy"
     frozen: tuple[str, ...] = ()
+    foldable: bool = True
     free: int = 0
 
 
@@ -216,6 +218,18 @@ class Text(nn.Module):
         return found
 
 
+class Tied(nn.Module):
+    """A table that embeds tokens and, turned, scores the next one; a matrix that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.middle = nn.Embedding(12, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = torch.tanh(self.middle(torch.tanh(self.middle(self.table(x).mean(1)))))
+        return functional.linear(inner, self.table.weight)
+
+
 class Sequence(nn.Module):
     """Token and position embeddings, an encoder layer, and a summary of sequences of any length."""
 
@@ -249,6 +263,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gru": Architecture(lambda: Recurrent(nn.GRU), (12, 3), frozen=("backbone.",)),
     "lstm": Architecture(lambda: Recurrent(nn.LSTM), (12, 3), frozen=("backbone.",)),
     "text": Architecture(lambda: Text(50), (9,), vocabulary=50),
+    "tied": Architecture(Tied, (9,), vocabulary=12, foldable=False),
     "sequence": Architecture(Sequence, (12,), vocabulary=50, free=1),
     "large-text": Architecture(lambda: Text(600), (9,), vocabulary=600),
 }

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.oracle
 
 ARCHITECTURES = [
     "mlp", "temporal", "residual", "mobile", "bottleneck", "skipping", "encoder", "gru", "lstm", "text", "large-text",
+    "tied",
 ]  # fmt: skip
 FILES = {
     "temporal": "temporal",
@@ -105,6 +106,13 @@ def test_gradients_of_a_traced_net(architecture: str) -> None:
 def test_gradients_of_a_net_of_the_newer_exporter(file: str) -> None:
     raw = onnx.load(Path(__file__).with_name("files") / f"{file}.onnx")
     check_gradients(Net(FILES[file], raw, folded="as-traced" not in file))
+
+
+def test_tensor_that_is_used_in_several_places_is_one() -> None:
+    net = by_script("tied")
+    assert net.trainable == ["table.weight", "middle.weight", "middle.bias"]
+    readers = [made.op_type for made in net.model.graph.node if "table.weight" in made.input]
+    assert sorted(readers) == ["Gather", "Transpose"]
 
 
 @pytest.mark.parametrize("length", [5, 12, 31])
