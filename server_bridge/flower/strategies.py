@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from flwr.serverapp.strategy import FedAdam, FedAvg
@@ -20,6 +20,7 @@ from server_bridge.cohorts.family_cohorter import FamilyCohorter
 from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
 from server_bridge.cohorts.selectors import AllParams, DefaultSelector, Moved, ParamSelector
+from server_bridge.flower.averaged_statistics import AveragedStatistics
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.defence import Defence
 from server_bridge.flower.drifts import Flagged
@@ -110,9 +111,10 @@ def make_strategy(
     if settings.name == "fedavg":
         return FedAvg(**nodes)
     if settings.name == "fedadam":
-        return FedAdam(
-            eta=settings.learning_rate, beta_1=settings.beta_1, beta_2=settings.beta_2, tau=settings.tau, **nodes
-        )
+        options: dict[str, Any] = {"eta": settings.learning_rate, "beta_1": settings.beta_1, "beta_2": settings.beta_2}
+        options |= {"tau": settings.tau, **nodes}
+        statistics = [spec.name for spec in carried or () if spec.statistic]
+        return AveragedStatistics(statistics, **options) if statistics else FedAdam(**options)
     if settings.name not in ("clma", "clma-paper"):
         raise ConfigError(f"strategy {settings.name!r} is unknown", "one of clma, clma-paper, fedavg, fedadam")
     paper = settings.name == "clma-paper"
