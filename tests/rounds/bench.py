@@ -29,6 +29,7 @@ class MemoryReleases:
     weights: dict[str, str] = field(default_factory=dict)
     membership: dict[str, str] = field(default_factory=dict)
     released: list[str] = field(default_factory=list)
+    adaptations: list[str | None] = field(default_factory=list)
     problem: EdgeError | None = None
 
     def current(self, bundle: str) -> dict[str, str]:
@@ -51,6 +52,7 @@ class MemoryReleases:
         self.weights |= {cohort: self.store.blobs.put(data) for cohort, data in weights.items()}
         self.membership = dict(members)
         self.released.append(reason)
+        self.adaptations.append(adaptation)
         return len(self.released) + 1
 
 

@@ -47,6 +47,7 @@ def test_flags_become_cohorts_and_one_release(tmp_path: Path) -> None:
     assert members["g1"] == members["g2"] != members["g3"] == members["g4"]
     assert set(members) == {"g1", "g2", "g3", "g4"}
     assert len(side.releases.released) == 1
+    assert side.releases.adaptations == ["a1"]
     assert set(side.releases.weights) == {"root", *members.values()}
     assert side.reasons() == [
         "start:flags-settled",

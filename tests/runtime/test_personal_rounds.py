@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_agent.errors import DataError
 from edge_agent.link.download import Downloader
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.model.bundle import Bundle, write_bundle
@@ -16,13 +17,14 @@ from edge_agent.runtime.local_work import LocalWork, OperatorLimits
 from edge_agent.runtime.orders import OrderFailed
 from edge_agent.runtime.personal_rounds import PersonalRounds
 from edge_agent.training.job import WorkerLimits
+from edge_agent.wire.blobs import make_reference
 from edge_agent.wire.messages import TrainResult
 from edge_agent.wire.release import unpack
 from edge_agent.wire.roles import update_specs
 from edge_agent.wire.tensors import decode_weights, encode_weights, read_safetensors
 from edge_agent.wire.updates import decode_update
 from tests.runtime.desk import GATEWAY, TOPICS
-from tests.runtime.test_local_work import LONG_S, Bench
+from tests.runtime.test_local_work import LONG_S, Bench, train_action
 from tests.training.personal_bundle import personal_bundle
 from tests.training.stored_samples import store_samples
 from tests.training.tiny_bundle import CLASSES
@@ -156,6 +158,21 @@ def test_a_graph_of_personal_tensors_only_is_refused_by_name(
     with pytest.raises(OrderFailed, match="'sgd' trains personal tensors only"):
         other.round(1)
     other.bench.close()
+
+
+@pytest.mark.parametrize("values", [[0, np.nan, 0], [0, np.inf, 0], [0, 0]])
+def test_what_is_not_finite_or_does_not_fit_is_not_kept(
+    gateway: Gateway, bundle: Bundle, tmp_path: Path, values: list[float]
+) -> None:
+    made = tmp_path / "personal.safetensors"
+    made.write_bytes(encode_weights({"b": np.array(values, np.float32)}))
+    action = train_action(bundle, make_reference(b"base")[0])
+    with pytest.raises(DataError, match="tensor 'b'"):
+        PersonalRounds(gateway.store, lambda: gateway.served).keep(action, made)
+    made.write_bytes(b"damaged")
+    with pytest.raises(DataError, match="not safetensors"):
+        PersonalRounds(gateway.store, lambda: gateway.served).keep(action, made)
+    assert gateway.store.personal.at_round_start(bundle, "a1", 9, gateway.served.weights)["b"].tolist() == [0, 0, 0]
 
 
 def test_weights_in_the_store_stay_as_they_were_released(gateway: Gateway) -> None:
