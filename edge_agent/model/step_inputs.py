@@ -15,7 +15,7 @@ from edge_agent.wire.scalars import LEARNING_RATE, OF_THE_STEP, STEP, unfit_scal
 from edge_agent.wire.tensors import Weights
 
 LOSS = "loss"
-BASE = "base"
+BASE, PACKED = "base", "packed"
 Buffers = dict[str, NDArray[np.float32]]
 
 
@@ -107,8 +107,11 @@ class ClassVectors:
 def initial_buffers(spec: TrainingGraphSpec, weights: Weights) -> tuple[Buffers, Buffers]:
     """Parameters and statistics as given and states of zeros by graph input name, and as much memory beside it."""
     first: Buffers = {name: np.array(weights[name], np.float32) for name in (*spec.trainable, *spec.statistics)}
+    packed = spec.packed or []
     for state in spec.state:
-        first.update({f"{state}.{name}": np.zeros_like(first[name]) for name in spec.trainable})
+        first.update({f"{state}.{name}": np.zeros_like(first[name]) for name in spec.trainable if name not in packed})
+        if packed:
+            first[f"{state}.{PACKED}"] = np.zeros(sum(first[name].size for name in packed), np.float32)
     return first, {name: np.empty_like(value) for name, value in first.items()}
 
 
@@ -123,7 +126,8 @@ def check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manifes
     Raises:
         DataError: one is absent or too many (named).
     """
-    states = [f"{state}.{name}" for state in spec.state for name in spec.trainable]
+    alone = [name for name in spec.trainable if name not in (spec.packed or [])]
+    states = [f"{state}.{name}" for state in spec.state for name in (*alone, *([PACKED] if spec.packed else []))]
     carried = [*spec.trainable, *spec.statistics, *states]
     inputs = {*(tensor.name for tensor in fed_inputs(manifest, spec)), *carried, *spec.scalars, *spec.class_inputs}
     inputs |= {f"{BASE}.{name}" for name in spec.trainable if spec.anchored}

@@ -87,6 +87,7 @@ class TrainingGraphSpec(WireModel):
     each; the ``scalars``, shape [], among them ``learning_rate`` and, for Adam, ``step`` (1 for the first step).
     ``defaults`` gives the values of scalars that nobody sets. Outputs: ``loss`` (mean over the batch), the scalars in
     ``reports``, ``out.<t>``, ``out.<s>.<t>`` and ``out.<statistic>``.
+    The states of the tensors in ``packed`` lie in one flat state ``<s>.packed``, in that order.
     ``task``: the task whose parameters it trains. ``ignore_index``: a label whose samples count for nothing.
     """
 
@@ -96,6 +97,7 @@ class TrainingGraphSpec(WireModel):
     optimiser: OptimiserName
     trainable: Names
     state: Names
+    packed: Names | None = None
     scalars: Names
     label_input: Name | None = None
     ignore_index: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None

@@ -6,13 +6,14 @@ parameters with Adam: 4 us against 16, a `Where` for each), and bounds cost noth
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 from onnx import TensorProto, helper
 
 from server_bridge.bundles.gradients.graph import GraphBuilder
 from server_bridge.bundles.gradients.optimisers import LEARNING_RATE, WEIGHT_DECAY, Optimiser
+from server_bridge.bundles.gradients.packing import NOTHING_PACKED, Pack
 
 CLIP_NORM, UPDATE_NORM_CAP = "clip_norm", "update_norm_cap"
 GRADIENT_NORM, UPDATE_NORM, SKIPPED = "gradient_norm", "update_norm", "skipped"
@@ -34,12 +35,14 @@ class Step:
         renewed: what else changes with the step, by graph input: running statistics.
         decayed: whether weight_decay x t is added to the gradient of t, after the clipping as torch has it.
         counted: a scalar, 0 where nothing in the batch counts; None: something always does.
+        pack: the tensors that go through the optimiser side by side.
     """
 
     gradients: Mapping[str, str]
     renewed: Mapping[str, str]
     decayed: bool = False
     counted: str | None = None
+    pack: Pack = NOTHING_PACKED
 
 
 def write_guarded(
@@ -59,9 +62,12 @@ def write_guarded(
 
     Source: Pascanu, Mikolov and Bengio 2013, algorithm 1; torch.nn.utils.clip_grad_norm_.
     """
+    trained = list(step.gradients)
+    step = replace(step, gradients=step.pack.gathered(graph, step.gradients))
     norm = graph.emit_as(GRADIENT_NORM, "Sqrt", _square_sum(graph, list(step.gradients.values())))
     size = graph.emit("Add", norm, LEARNING_RATE)
-    changing = [*step.gradients, *step.renewed, *(f"{s}.{name}" for s in optimiser.state for name in step.gradients)]
+    states = [f"{state}.{name}" for state in optimiser.state for name in step.gradients]
+    changing = [*trained, *step.renewed, *states]
     sizes: list[Sequence[int | None]] = [*(shapes[name] for name in changing), (), ()]
     plain, other, bounded, left = graph.branch(), graph.branch(), graph.branch(), graph.branch()
     inner = [other.fresh(f"out.{name}") for name in (*changing, UPDATE_NORM, SKIPPED)]
@@ -90,16 +96,18 @@ def _moved(
     graph: GraphBuilder, step: Step, optimiser: Optimiser, changing: Sequence[str], norm: str | None
 ) -> list[str]:
     """A branch's outputs where the step is taken; ``norm`` is the gradient's where there are bounds."""
-    gradients = step.gradients
+    gradients, parameters = step.gradients, {name: name for name in step.gradients}
+    if step.pack.shapes and (step.decayed or WEIGHT_DECAY in optimiser.scalars):
+        parameters = step.pack.gathered(graph, parameters | {name: name for name in step.pack.shapes})
     if norm is not None:
         scale = _at_most(graph, CLIP_NORM, graph.emit("Add", norm, graph.scalar(CLIP_EPSILON)))
         gradients = {name: graph.emit("Mul", gradient, scale) for name, gradient in gradients.items()}
     if step.decayed:
         gradients = {
-            name: graph.emit("Add", gradient, graph.emit("Mul", name, WEIGHT_DECAY))
+            name: graph.emit("Add", gradient, graph.emit("Mul", parameters[name], WEIGHT_DECAY))
             for name, gradient in gradients.items()
         }
-    movement = optimiser.move(graph, gradients)
+    movement = optimiser.move(graph, gradients, parameters)
     rate = movement.rate
     known = norm is None and movement.directions == step.gradients
     length = GRADIENT_NORM if known else graph.emit("Sqrt", _square_sum(graph, list(movement.directions.values())))
@@ -108,8 +116,8 @@ def _moved(
         held = _at_most(graph, UPDATE_NORM_CAP, length)
         rate, length = graph.emit("Mul", rate, held), graph.emit("Mul", length, held)
     values = {name: graph.emit("Identity", value) for name, value in step.renewed.items()} | dict(movement.states)
-    for name, direction in movement.directions.items():
-        values[name] = graph.emit("Sub", name, graph.emit("Mul", direction, rate))
+    ways = {name: graph.emit("Mul", direction, rate) for name, direction in movement.directions.items()}
+    values |= {name: graph.emit("Sub", name, way) for name, way in step.pack.scattered(graph, ways).items()}
     return [*(values[name] for name in changing), length, graph.emit("Identity", graph.scalar(0.0))]
 
 

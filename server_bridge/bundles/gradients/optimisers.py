@@ -39,20 +39,22 @@ class Optimiser:
     Args:
         state: names of its state tensors, one a trainable tensor, zero at first.
         scalars: float32 graph inputs, and what they are where nobody sets them; None: somebody must.
-        move: writes the movement for gradients by tensor.
+        move: writes the movement, given gradients by tensor and the parameters by tensor.
+        packs: whether small tensors go through it side by side, as a tensor named ``packed``.
     """
 
     state: tuple[str, ...]
     scalars: Mapping[str, float | None]
-    move: Callable[[GraphBuilder, Mapping[str, str]], Movement]
+    move: Callable[[GraphBuilder, Mapping[str, str], Mapping[str, str]], Movement]
+    packs: bool = False
 
 
-def _sgd(graph: GraphBuilder, gradients: Mapping[str, str]) -> Movement:
+def _sgd(graph: GraphBuilder, gradients: Mapping[str, str], parameters: Mapping[str, str]) -> Movement:
     """Plain descent: t = t - rate g."""
     return Movement(gradients, {}, LEARNING_RATE)
 
 
-def _momentum(graph: GraphBuilder, gradients: Mapping[str, str]) -> Movement:
+def _momentum(graph: GraphBuilder, gradients: Mapping[str, str], parameters: Mapping[str, str]) -> Movement:
     """Heavy ball: u = momentum u + g, t = t - rate u.
 
     Source: Polyak 1964; torch.optim.SGD without dampening.
@@ -64,7 +66,7 @@ def _momentum(graph: GraphBuilder, gradients: Mapping[str, str]) -> Movement:
     return Movement(velocities, {f"momentum.{name}": value for name, value in velocities.items()}, LEARNING_RATE)
 
 
-def _adamw(graph: GraphBuilder, gradients: Mapping[str, str]) -> Movement:
+def _adamw(graph: GraphBuilder, gradients: Mapping[str, str], parameters: Mapping[str, str]) -> Movement:
     """Adam whose step also takes learning_rate x weight_decay x t off every parameter t.
 
     Source: Loshchilov and Hutter 2019, algorithm 2; torch.optim.AdamW.
@@ -72,13 +74,13 @@ def _adamw(graph: GraphBuilder, gradients: Mapping[str, str]) -> Movement:
     share, epsilon = _bias_corrections(graph)
     directions, states = _adam_directions(graph, gradients, epsilon)
     decayed = {
-        name: graph.emit("Add", graph.emit("Mul", direction, share), graph.emit("Mul", name, WEIGHT_DECAY))
+        name: graph.emit("Add", graph.emit("Mul", direction, share), graph.emit("Mul", parameters[name], WEIGHT_DECAY))
         for name, direction in directions.items()
     }
     return Movement(decayed, states, LEARNING_RATE)
 
 
-def _adam(graph: GraphBuilder, gradients: Mapping[str, str]) -> Movement:
+def _adam(graph: GraphBuilder, gradients: Mapping[str, str], parameters: Mapping[str, str]) -> Movement:
     """Adam with bias correction.
 
     Source: Kingma and Ba 2015, algorithm 1, as torch.optim.Adam means it.
@@ -129,9 +131,9 @@ OPTIMISERS: Mapping[OptimiserName, Optimiser] = MappingProxyType(
     {
         "sgd": Optimiser((), {LEARNING_RATE: None}, _sgd),
         "momentum": Optimiser(("momentum",), {LEARNING_RATE: None, MOMENTUM: 0.9}, _momentum),
-        "adam": Optimiser(("m", "v"), {LEARNING_RATE: None, STEP: None}, _adam),
+        "adam": Optimiser(("m", "v"), {LEARNING_RATE: None, STEP: None}, _adam, packs=True),
         "adamw": Optimiser(
-            ("m", "v"), {LEARNING_RATE: None, STEP: None, WEIGHT_DECAY: DECOUPLED_DECAY_DEFAULT}, _adamw
+            ("m", "v"), {LEARNING_RATE: None, STEP: None, WEIGHT_DECAY: DECOUPLED_DECAY_DEFAULT}, _adamw, packs=True
         ),
     }
 )

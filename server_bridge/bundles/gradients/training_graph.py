@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 import onnx
 from onnx import TensorProto, helper
@@ -15,6 +16,7 @@ from server_bridge.bundles.gradients.guards import CLIP_NORM, REPORTS, UPDATE_NO
 from server_bridge.bundles.gradients.losses import LABEL, LOSS
 from server_bridge.bundles.gradients.objective import Objective, trained_value, write_objective
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS, WEIGHT_DECAY
+from server_bridge.bundles.gradients.packing import NOTHING_PACKED, PACKED, Pack, small_tensors
 from server_bridge.bundles.gradients.proximal import BASE, PROXIMAL, pull_to_base
 from server_bridge.bundles.gradients.reverse import differentiate
 
@@ -82,25 +84,30 @@ def training_graph(forward: Forward, output: str, plan: Plan) -> TrainingGraph:
     graph.nodes.extend(nodes)
     value = trained_value(forward, output, plan.objective)
     renewed = use_batch_statistics(graph, forward, nodes, value) if plan.statistics == "batch" else {}
-    spec = _spec(plan, list(renewed))
+    pack = small_tensors(plan.trainable, forward.shapes) if OPTIMISERS[plan.optimiser].packs else NOTHING_PACKED
+    spec = _spec(plan, list(renewed), pack)
     _refuse_reserved(forward, spec)
     loss = write_objective(graph, forward, value, plan.objective)
     gradients = differentiate(graph, forward, nodes, value, loss.name, plan.trainable)
     if plan.anchored:
         gradients = pull_to_base(graph, gradients)
-    step = Step(gradients, renewed, plan.decayed, loss.counted)
-    shapes = {name: _sizes(forward, shaped) for name, shaped in carried(spec)}
-    write_guarded(graph, step, OPTIMISERS[plan.optimiser], shapes)
+    step = Step(gradients, renewed, plan.decayed, loss.counted, pack)
+    write_guarded(graph, step, OPTIMISERS[plan.optimiser], carried(forward, spec))
     return TrainingGraph(_assemble(forward, graph, plan, spec), spec)
 
 
-def carried(spec: TrainingGraphSpec) -> list[tuple[str, str]]:
-    """(graph input, trainable tensor it is shaped as): the parameters and statistics, then the states."""
-    pairs = [(name, name) for name in (*spec.trainable, *spec.statistics)]
-    return pairs + [(f"{state}.{name}", name) for state in spec.state for name in spec.trainable]
+def carried(forward: Forward, spec: TrainingGraphSpec) -> dict[str, list[int | None]]:
+    """Shapes of what a step changes, by graph input: the parameters and statistics, then the states."""
+    shapes = {name: _sizes(forward, name) for name in (*spec.trainable, *spec.statistics)}
+    packed = spec.packed or []
+    flat = sum(prod(size or 0 for size in shapes[name]) for name in packed)
+    for state in spec.state:
+        shapes |= {f"{state}.{name}": shapes[name] for name in spec.trainable if name not in packed}
+        shapes |= {f"{state}.{PACKED}": [flat]} if packed else {}
+    return shapes
 
 
-def _spec(plan: Plan, statistics: list[str]) -> TrainingGraphSpec:
+def _spec(plan: Plan, statistics: list[str], pack: Pack) -> TrainingGraphSpec:
     optimiser = OPTIMISERS[plan.optimiser]
     scalars: dict[str, float | None] = {**optimiser.scalars, CLIP_NORM: 0.0, UPDATE_NORM_CAP: 0.0}
     scalars |= plan.objective.scalars
@@ -115,6 +122,7 @@ def _spec(plan: Plan, statistics: list[str]) -> TrainingGraphSpec:
         optimiser=plan.optimiser,
         trainable=list(plan.trainable),
         state=list(optimiser.state),
+        packed=list(pack.shapes) or None,
         scalars=list(scalars),
         label_input=None if plan.objective.label_type is None else LABEL,
         ignore_index=plan.objective.weighing.ignored,
@@ -131,10 +139,10 @@ def _spec(plan: Plan, statistics: list[str]) -> TrainingGraphSpec:
 def _assemble(forward: Forward, graph: GraphBuilder, plan: Plan, spec: TrainingGraphSpec) -> onnx.ModelProto:
     source = forward.model.graph
     outputs: list[tuple[str, Sequence[int | None]]] = [(name, ()) for name in (LOSS, *spec.reports)]
-    outputs += [(f"out.{name}", _sizes(forward, shaped)) for name, shaped in carried(spec)]
+    outputs += [(f"out.{name}", sizes) for name, sizes in carried(forward, spec).items()]
     nodes = needed_nodes(graph.nodes, [name for name, _ in outputs])
     read = {name for node in nodes for name in read_by(node)}
-    fed = {name for name, _ in carried(spec)}
+    fed = carried(forward, spec)
     frozen = [t for t in source.initializer if t.name in read and t.name not in fed]
     frozen += [t for t in graph.constants if t.name in read]
     proto = helper.make_graph(
@@ -156,8 +164,7 @@ def _label(plan: Plan) -> list[onnx.ValueInfoProto]:
 
 def _inputs(forward: Forward, plan: Plan, spec: TrainingGraphSpec) -> Iterable[tuple[str, Sequence[int | str | None]]]:
     """What is fed beside the model's own inputs and the labels, all float32."""
-    for name, shaped in carried(spec):
-        yield name, _sizes(forward, shaped)
+    yield from carried(forward, spec).items()
     if spec.anchored:
         for name in spec.trainable:
             yield f"{BASE}.{name}", _sizes(forward, name)
@@ -187,9 +194,9 @@ def _names(graph: onnx.GraphProto) -> set[str]:
 
 
 def _refuse_reserved(forward: Forward, spec: TrainingGraphSpec) -> None:
-    changed = [name for name, _ in carried(spec)]
+    changed = carried(forward, spec)
     reserved = {LOSS, LABEL, *spec.scalars, *spec.class_inputs, *spec.reports, *(f"out.{name}" for name in changed)}
-    reserved |= {name for name, shaped in carried(spec) if name != shaped}
+    reserved |= {name for name in changed if name not in (*spec.trainable, *spec.statistics)}
     reserved |= {f"{BASE}.{name}" for name in spec.trainable if spec.anchored}
     clash = sorted(reserved & _names(forward.model.graph))
     if clash:

@@ -11,6 +11,7 @@ from edge_agent.drift.losses import sample_losses
 from edge_agent.model.bundle import Bundle
 from edge_agent.model.inference import INFERENCE_GRAPH
 from edge_agent.model.session import Session
+from edge_agent.model.step_inputs import initial_buffers
 from edge_agent.wire.tensors import Weights
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from tests.benchmarks.cohorts_data.real import GRAPH, Samples, dense_net
@@ -42,9 +43,7 @@ class Net:
 
     def train(self, base: Weights, batches: Sequence[Samples], learning_rate: float) -> Weights:
         """Weights after a step on each batch, the optimiser's state beginning at zero."""
-        state = dict(base)
-        for kind in self._spec.state:
-            state.update({f"{kind}.{name}": np.zeros_like(base[name]) for name in self._spec.trainable})
+        state: dict[str, NDArray[Any]] = dict(initial_buffers(self._spec, base)[0])
         for number, batch in enumerate(batches, 1):
             scalars = {**self._spec.defaults, "learning_rate": learning_rate, "step": number}
             feeds: dict[str, NDArray[Any]] = {SOURCE: batch.features, "label": batch.labels, **state}

@@ -9,13 +9,14 @@ import onnx
 import pytest
 
 from edge_agent.model.session import Session
+from edge_agent.model.step_inputs import initial_buffers
 from edge_agent.wire.manifest import OptimiserName
 from server_bridge.bundles.checks import for_training
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.losses import Weighing
 from server_bridge.bundles.gradients.objective import Objective
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
-from server_bridge.bundles.gradients.training_graph import Plan, carried, training_graph
+from server_bridge.bundles.gradients.training_graph import Plan, training_graph
 from tests.bundles.nets import CNN2D_TRAINABLE, Array, classified, cnn2d, initialisers, mlp
 
 MLP = ["a.w", "a.b", "b.w", "b.b"]
@@ -34,7 +35,7 @@ class Loop:
         made = training_graph(Forward.read(for_training(self.model)), "y", self.plan)
         self._session, self.spec = Session("test", made.model.SerializeToString(), {}, threads=1), made.spec
         given = initialisers(self.model)
-        self.state = {name: given[shaped] * (name == shaped) for name, shaped in carried(made.spec)}
+        self.state = dict(initial_buffers(made.spec, given)[0])
         self.fixed = {f"base.{name}": given[name] for name in made.spec.trainable if made.spec.anchored}
         self.said: dict[str, float] = {}
         self.steps = 0
