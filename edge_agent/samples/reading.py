@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,14 +46,24 @@ def read_training_set(
 
 
 def read_evaluation_set(
-    path: Path, inputs: Sequence[TensorSpec], *, since_sample: str | None, limit: int, task: str | None = None
+    path: Path,
+    inputs: Sequence[TensorSpec],
+    *,
+    since_sample: str | None,
+    limit: int,
+    task: str | None = None,
+    mixture: Mixture = NEWEST,
 ) -> SampleSet:
     """The newest labelled holdout samples; if there is none, those of the proof part.
+
+    If the mixture rehearses, older ones of the proof part go with them: what is rehearsed should not be forgotten.
 
     Args and raises: as :func:`read_training_set`.
     """
     with closing(open_read_only(path)) as db:
-        return evaluation_set(db, FeatureLayout(inputs), since_sample=since_sample, limit=limit, task=task)
+        return evaluation_set(
+            db, FeatureLayout(inputs), since_sample=since_sample, limit=limit, task=task, mixture=mixture
+        )
 
 
 def read_feature_set(
@@ -77,26 +88,25 @@ def training_set(
 ) -> SampleSet:
     """:func:`read_training_set` on an open database."""
     with db.transaction():
-        first = insertion_of(db, from_sample)
-        if first is None:
-            return _set(db, layout, Part.TRAIN, [], [])
-        rows = _labelled(db, layout, Part.TRAIN, Stage.RECENT, first, task)
-        recent = newest(rows, mixture.new(limit), balanced=mixture.balanced)
-        count = mixture.old(len(recent), limit)
-        older = _labelled(db, layout, Part.TRAIN, Stage.KEPT, 0, task) if count else []
-        if from_sample is not None:
-            older = [row for row in older if row[0] < first]
-        old = drawn(older, count, np.random.default_rng(mixture.seed))
-        return _set(db, layout, Part.TRAIN, old, recent)
+        return _mixed(db, layout, Part.TRAIN, Part.TRAIN, from_sample, limit, task, mixture)
 
 
 def evaluation_set(
-    db: Database, layout: FeatureLayout, *, since_sample: str | None, limit: int, task: str | None = None
+    db: Database,
+    layout: FeatureLayout,
+    *,
+    since_sample: str | None,
+    limit: int,
+    task: str | None = None,
+    mixture: Mixture = NEWEST,
 ) -> SampleSet:
     """:func:`read_evaluation_set` on an open database."""
+    mixture = replace(mixture, balanced=False)
     with db.transaction():
-        holdout = _newest(db, layout, Part.HOLDOUT, since_sample, limit, task)
-        return holdout if holdout.ids else _newest(db, layout, Part.PROOF, since_sample, limit, task)
+        holdout = _mixed(db, layout, Part.HOLDOUT, Part.PROOF, since_sample, limit, task, mixture)
+        if len(holdout.ids) > holdout.rehearsed:
+            return holdout
+        return _mixed(db, layout, Part.PROOF, Part.PROOF, since_sample, limit, task, mixture)
 
 
 def feature_set(
@@ -142,12 +152,27 @@ def insertion_of(db: Database, sample_id: str | None) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def _newest(
-    db: Database, layout: FeatureLayout, part: Part, from_sample: str | None, limit: int, task: str | None
+def _mixed(
+    db: Database,
+    layout: FeatureLayout,
+    part: Part,
+    old_part: Part,
+    from_sample: str | None,
+    limit: int,
+    task: str | None,
+    mixture: Mixture,
 ) -> SampleSet:
+    """New samples of one part, and old ones of the same or another."""
     first = insertion_of(db, from_sample)
-    rows = [] if first is None else _labelled(db, layout, part, Stage.RECENT, first, task)
-    return _set(db, layout, part, [], newest(rows, limit, balanced=False))
+    if first is None:
+        return _set(db, layout, part, [], [])
+    rows = _labelled(db, layout, part, Stage.RECENT, first, task)
+    recent = newest(rows, mixture.new(limit), balanced=mixture.balanced)
+    count = mixture.old(len(recent), limit)
+    older = _labelled(db, layout, old_part, Stage.KEPT, 0, task) if count else []
+    if from_sample is not None:
+        older = [row for row in older if row[0] < first]
+    return _set(db, layout, part, drawn(older, count, np.random.default_rng(mixture.seed)), recent)
 
 
 def _labelled(db: Database, layout: FeatureLayout, part: Part, stage: Stage, first: int, task: str | None) -> list[Row]:

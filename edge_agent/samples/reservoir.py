@@ -12,6 +12,7 @@ from edge_agent.samples.tables import Stage, last_number, raise_number
 
 DRAWS = 2**63
 ONE_STRATUM = -1
+_Place = tuple[str, int, str, int]
 _SALT = "reservoir_salt"
 _SALT_BITS = 48
 
@@ -79,26 +80,24 @@ class Reservoir:
 
     def offer(self, rows: Sequence[Leaving]) -> None:
         """Take those whose draw is low enough; the others are deleted."""
-        fit = [row for row in rows if self._capacities.get(row.part, 0) > 0]
-        taken = {row.seq for row in fit}
+        fit = sorted((row for row in rows if self._capacities.get(row.part, 0) > 0), key=self._place)
+        kept: list[tuple[int, int, int]] = []
+        counts: list[tuple[int, int, int]] = []
+        for place, members in groupby(fit, key=self._place):
+            stratum = self._stratum(place)
+            draws = [(stratum.number, self._draw(row.id), row.seq) for row in members]
+            low = [entry for entry in draws if entry[1] < stratum.threshold]
+            kept += low
+            counts.append((len(draws), len(low), stratum.number))
+        self._keep(kept)
+        taken = {seq for _, _, seq in kept}
         self._delete([row.seq for row in rows if row.seq not in taken])
-        for _, members in groupby(sorted(fit, key=self._place), key=self._place):
-            self._offer_to_one(list(members))
-        for part in {row.part for row in fit}:
+        self._db.execute_many("UPDATE stratum SET seen = seen + ?, held = held + ? WHERE stratum = ?", counts)
+        for part in {row.part for row in fit if row.seq in taken}:
             self._shrink(part)
 
-    def _offer_to_one(self, rows: list[Leaving]) -> None:
-        stratum = self._stratum(rows[0])
-        draws = [(self._draw(row.id), row.seq) for row in rows]
-        low = [(draw, seq) for draw, seq in draws if draw < stratum.threshold]
-        self._db.execute_many(
-            f"UPDATE sample SET stage = {Stage.KEPT:d}, stratum = {stratum.number:d}, draw = ? WHERE seq = ?", low
-        )
-        self._delete([seq for draw, seq in draws if draw >= stratum.threshold])
-        self._db.execute(
-            "UPDATE stratum SET seen = seen + ?, held = held + ? WHERE stratum = ?",
-            (len(rows), len(low), stratum.number),
-        )
+    def _keep(self, kept: Sequence[tuple[int, int, int]]) -> None:
+        self._db.execute_many(f"UPDATE sample SET stage = {Stage.KEPT:d}, stratum = ?, draw = ? WHERE seq = ?", kept)
 
     def _shrink(self, part: Part) -> None:
         held = self._db.query("SELECT coalesce(sum(held), 0) FROM stratum WHERE part = ?", (part.value,))
@@ -124,19 +123,18 @@ class Reservoir:
         self._delete([seq])
         self._db.execute("UPDATE stratum SET held = held - 1, threshold = ? WHERE stratum = ?", (draw, stratum))
 
-    def _stratum(self, row: Leaving) -> _Stratum:
-        self._db.execute(
-            "INSERT OR IGNORE INTO stratum (part, layout, task, class, seen, held, threshold)"
-            " VALUES (?, ?, ?, ?, 0, 0, ?)",
-            (*self._place(row), DRAWS - 1),
-        )
-        rows = self._db.query(
-            "SELECT stratum, threshold FROM stratum WHERE part = ? AND layout = ? AND task = ? AND class = ?",
-            self._place(row),
-        )
+    def _stratum(self, place: _Place) -> _Stratum:
+        query = "SELECT stratum, threshold FROM stratum WHERE part = ? AND layout = ? AND task = ? AND class = ?"
+        rows = self._db.query(query, place)
+        if not rows:
+            self._db.execute(
+                "INSERT INTO stratum (part, layout, task, class, seen, held, threshold) VALUES (?, ?, ?, ?, 0, 0, ?)",
+                (*place, DRAWS - 1),
+            )
+            rows = self._db.query(query, place)
         return _Stratum(int(rows[0][0]), int(rows[0][1]))
 
-    def _place(self, row: Leaving) -> tuple[str, int, str, int]:
+    def _place(self, row: Leaving) -> _Place:
         return row.part.value, row.layout, row.task, int(row.label) if self._classed else ONE_STRATUM
 
     def _draw(self, sample_id: str) -> int:

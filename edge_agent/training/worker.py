@@ -152,8 +152,12 @@ def _samples(job: TrainingJob, bundle: Bundle) -> SampleSet:
         from_sample=job.from_sample,
         limit=job.max_samples,
         task=job.task,
-        mixture=Mixture(job.rehearsal_share, job.balanced, job.seed),
+        mixture=_mixture(job),
     )
+
+
+def _mixture(job: TrainingJob) -> Mixture:
+    return Mixture(job.rehearsal_share, job.balanced, job.seed)
 
 
 def _unlabelled(job: TrainingJob, bundle: Bundle) -> FeatureSet:
@@ -167,7 +171,12 @@ def _proof(job: TrainingJob, bundle: Bundle) -> SampleSet:
     """What to judge the update on."""
     limit = min(job.max_samples, PROOF_SAMPLES)
     return read_evaluation_set(
-        job.samples_db, bundle.manifest.inputs, since_sample=job.from_sample, limit=limit, task=job.task
+        job.samples_db,
+        bundle.manifest.inputs,
+        since_sample=job.from_sample,
+        limit=limit,
+        task=job.task,
+        mixture=_mixture(job),
     )
 
 
@@ -178,7 +187,7 @@ def _embedded(
     embedder = Embedder(bundle, base, EmbeddingCache(job.embeddings_file), threads=job.limits.threads)
     judged, trained = (embedder.embed(part.ids, part.features) for part in (proof, samples))
     if not embedder.remember([(proof.ids, judged), (samples.ids, trained)]):
-        print("the embeddings are not kept: the disk refuses", file=sys.stderr)
+        _say("the embeddings are not kept: the disk refuses")
     samples, proof = replace(samples, features=trained.features), replace(proof, features=judged.features)
     return samples, proof, trained.computed + judged.computed
 

@@ -17,6 +17,7 @@ from scipy import stats
 
 from edge_agent.link.database import Database, find_damage, open_database
 from edge_agent.samples.layout import FeatureLayout
+from edge_agent.samples.reading import read_evaluation_set
 from edge_agent.samples.record import Label, Part
 from edge_agent.samples.selection import Mixture
 from edge_agent.samples.store import SampleStore
@@ -188,6 +189,27 @@ def test_a_set_takes_its_share_from_before_the_drift_and_the_rest_from_after(tmp
         assert (len(short.ids), short.rehearsed) == (10, 5)
         assert store.training_set("unknown", 10, mixture=Mixture(0.5)).ids == []
         assert store.trainable_count("s100") == 20
+
+
+def test_with_rehearsal_old_proof_samples_are_judged_on_too(tmp_path: Path) -> None:
+    mixture = Mixture(0.5)
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db, recent=40, reservoir=40, proof_share=0.5)
+        for start in range(0, 120, 10):
+            put(store, range(start, start + 10), [n % CLASSES for n in range(start, start + 10)])
+        path = tmp_path / "s.db"
+        plain = read_evaluation_set(path, INPUTS, since_sample="s100", limit=50)
+        mixed = read_evaluation_set(path, INPUTS, since_sample="s100", limit=50, mixture=mixture)
+        assert (plain.part, plain.rehearsed, mixed.rehearsed) == (Part.PROOF, 0, len(plain.ids))
+        assert mixed.ids[mixed.rehearsed :] == plain.ids
+        parts = {row[0]: row[1] for row in db.query("SELECT id, part FROM sample")}
+        assert {parts[name] for name in mixed.ids} == {Part.PROOF}
+        store.add(batch(200, 201, holdouts=[True, True]), predictions(2), 0.0)
+        store.label([Label("s200", 0), Label("s201", 1)], 0.0)
+        held_out = read_evaluation_set(path, INPUTS, since_sample="s100", limit=50, mixture=mixture)
+        assert (held_out.ids[2:], held_out.rehearsed) == (["s200", "s201"], 2)
+        assert {parts[name] for name in held_out.ids[:2]} == {Part.PROOF}
+        assert not set(held_out.ids) & set(store.training_set(None, 200, mixture=mixture).ids)
 
 
 def test_a_balanced_set_has_the_newest_of_every_class(tmp_path: Path) -> None:
