@@ -9,6 +9,7 @@ import structlog
 
 from edge_agent.errors import DataError, EdgeError, StorageError, TransientError
 from edge_agent.wire.codec import Scalar
+from edge_agent.wire.manifest import TrainableSpec
 from edge_agent.wire.roles import names_of, only, personal_specs
 from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
 from edge_agent.wire.updates import Coding
@@ -182,9 +183,11 @@ class AdaptationRunner:
         """One round with a strategy made from what is stored, so that a resumed one is no special case."""
         nodes = {gateway.id: gateway.node_id for gateway in self._fleet.gateways()}
         drifted = {nodes[gateway] for gateway in flags.gateways if gateway in nodes}
-        carried = self._bundles.update_specs(adaptation.bundle, self._settings.training_graph)
         strategy = make_strategy(
-            self._strategy, flagged=lambda _: drifted, new_cohort_id=self._new_cohort, carried=carried
+            self._strategy,
+            flagged=lambda _: drifted,
+            new_cohort_id=self._new_cohort,
+            carried=self._carried(adaptation.bundle),
         )
         if adaptation.state is not None:
             import_strategy(strategy, decode_state(self._store.blobs.read(adaptation.state)))
@@ -327,6 +330,12 @@ class AdaptationRunner:
 
     def _new_cohort(self) -> str:
         return f"c{self._store.counters.next('cohort')}"
+
+    def _carried(self, bundle: str) -> list[TrainableSpec]:
+        """The tensors that some gateway's update carries."""
+        graphs = {self._settings.training_graph, *self._settings.gateway_graphs.values()}
+        names = {spec.name for graph in graphs for spec in self._bundles.update_specs(bundle, graph)}
+        return [spec for spec in self._bundles.manifest(bundle).trainable if spec.name in names]
 
     def _grid_settings(self, adaptation: Adaptation, arrays: Weights) -> GridSettings:
         settings = self._settings
