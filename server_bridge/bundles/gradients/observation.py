@@ -50,10 +50,14 @@ def observed(model: onnx.ModelProto) -> Observed:
     """Run the model on zeros, twice, and see.
 
     Nothing is said of values whose shape depends on the data, and nothing at all of a model that no trial
-    size suits: rules then work with what inference knows, and refuse by name what needs more.
+    size suits, or that holds values which no graph can give out: rules then work with what inference knows, and
+    refuse by name what needs more.
     """
     names = _visible(model)
-    session = _exposed(model, names)
+    try:
+        session = _exposed(model, names)
+    except DataError:
+        return Observed({}, {}, {})
     for sizes in _TRIALS:
         try:
             runs = [session.run(_zeros(model, batch, size)) for batch, size in zip(_BATCHES, sizes, strict=True)]
