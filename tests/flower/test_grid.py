@@ -77,6 +77,15 @@ def test_a_train_message_becomes_a_train_order_and_weights_come_back() -> None:
     assert all((result.base_weights[n] == base[n]).all() for n in base)
 
 
+def test_scalars_of_the_training_graph_are_ordered_as_set() -> None:
+    fleet = _fleet()
+    told = replace(settings(), scalars={"momentum": 0.5, "clip_norm": 1.0})
+    MqttGrid(fleet, told).send_and_receive([_message(1, initial_weights())], timeout=2.0)
+    (order,) = fleet.orders
+    assert isinstance(order.action, Train)
+    assert order.action.scalars == {"momentum": 0.5, "clip_norm": 1.0}
+
+
 def test_schedule_and_label_shift_are_ordered_as_set() -> None:
     fleet = _fleet()
     moving = replace(settings(), schedule="fed-ade", learning_rate_min=0.001, label_shift=True)
