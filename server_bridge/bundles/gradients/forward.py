@@ -126,6 +126,8 @@ def _inferred(model: onnx.ModelProto, batch: int) -> tuple[dict[str, Shape], dic
     shapes: dict[str, Shape] = {}
     element_types: dict[str, int] = {}
     for value in (*graph.value_info, *graph.input, *graph.output):
+        if not value.type.HasField("tensor_type"):
+            continue  # a sequence or an optional: what may flow through it is not known
         tensor = value.type.tensor_type
         element_types[value.name] = tensor.elem_type
         if tensor.HasField("shape"):

@@ -78,6 +78,9 @@ BACKBONES: dict[str, Callable[[], onnx.ModelProto]] = {
     "If": branched,
     "Loop": looped,
     "Hardmax": lambda: headed([node("Hardmax", "m", "f")], 4),
+    "ConcatFromSequence": lambda: headed(
+        [node("SequenceConstruct", "m m", "several"), node("ConcatFromSequence", "several", "f", axis=1)], 8
+    ),
     "Det": lambda: headed(
         [node("Reshape", "m size", "s"), node("Det", "s", "d", name="the_det"), node("Reshape", "d flat", "f")],
         1,
