@@ -65,23 +65,24 @@ def write_guarded(
     trained = list(step.gradients)
     step = replace(step, gradients=step.pack.gathered(graph, step.gradients))
     norm = graph.emit_as(GRADIENT_NORM, "Sqrt", _square_sum(graph, list(step.gradients.values())))
-    size = graph.emit("Add", norm, LEARNING_RATE)
     states = [f"{state}.{name}" for state in optimiser.state for name in step.gradients]
     changing = [*trained, *step.renewed, *states]
     sizes: list[Sequence[int | None]] = [*(shapes[name] for name in changing), (), ()]
     plain, other, bounded, left = graph.branch(), graph.branch(), graph.branch(), graph.branch()
     inner = [other.fresh(f"out.{name}") for name in (*changing, UPDATE_NORM, SKIPPED)]
     held = _graph(bounded, _moved(bounded, step, optimiser, changing, norm), sizes)
-    _choose(other, _finite(other, step, size), inner, held, _left(left, changing, sizes))
+    _choose(
+        other, _finite(other, step, other.emit("Add", norm, LEARNING_RATE)), inner, held, _left(left, changing, sizes)
+    )
     taken = _graph(plain, _moved(plain, step, optimiser, changing, None), sizes)
     ends = [*(f"out.{name}" for name in changing), UPDATE_NORM, SKIPPED]
-    _choose(graph, _finite(graph, step, _lifted(graph, size)), ends, taken, _graph(other, inner, sizes))
+    _choose(graph, _finite(graph, step, _lifted(graph, norm)), ends, taken, _graph(other, inner, sizes))
 
 
-def _lifted(graph: GraphBuilder, size: str) -> str:
-    """``size``, or what no step is taken at where there is a bound, however small."""
+def _lifted(graph: GraphBuilder, norm: str) -> str:
+    """Norm and rate, or what no step is taken at where there is a bound of 1e-21 or more."""
     bounds = graph.emit("Mul", graph.emit("Add", CLIP_NORM, UPDATE_NORM_CAP), graph.scalar(_LIFT))
-    return graph.emit("Add", size, bounds)
+    return graph.emit("Sum", norm, LEARNING_RATE, bounds)
 
 
 def _finite(graph: GraphBuilder, step: Step, size: str) -> str:
