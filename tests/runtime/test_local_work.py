@@ -205,6 +205,7 @@ def test_what_a_coding_lost_is_kept_for_the_next_round_of_the_line(bench: Bench,
     assert first == elsewhere != second
 
 
+@pytest.mark.long
 def test_a_long_round_tells_its_progress_at_the_lowest_priority(tmp_path: Path, bundle: Bundle) -> None:
     store_samples(tmp_path / "many.db", 500)
     bench = Bench(tmp_path, bundle, tmp_path / "many.db")

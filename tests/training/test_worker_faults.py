@@ -83,7 +83,7 @@ def test_a_single_class_is_trained_on_and_told_or_refused_by_setting(
     assert (refused.reason, refused.detail[:6]) == ("too-few-classes", "1 of 2")
 
 
-@pytest.mark.parametrize(("batch_size", "max_samples"), [(1, 20), (32, 1), (1, 1), (5, 6)])
+@pytest.mark.parametrize(("batch_size", "max_samples"), [(1, 20), (32, 1), (5, 6)])
 def test_batches_of_one_and_a_lonely_sample_train(
     supervisor: TrainingSupervisor, bundle: Bundle, samples_db: Path, batch_size: int, max_samples: int
 ) -> None:
@@ -148,20 +148,20 @@ def test_a_full_disk_is_named_by_the_worker_and_by_the_start(bundle: Bundle, sam
         assert run(supervisor, training_job(bundle, samples_db)).ok
 
 
-@pytest.mark.parametrize("damage", ["zeroed", "cut", "no database"])
+@pytest.mark.parametrize("damage", ["cut", "no database"])
 def test_a_damaged_store_ends_the_round_and_is_named(
     supervisor: TrainingSupervisor, bundle: Bundle, tmp_path: Path, damage: str
 ) -> None:
     path = tmp_path / "s.db"
     store_samples(path, 400)
     size = path.stat().st_size
-    path.write_bytes({"zeroed": bytes(size), "cut": path.read_bytes()[: size // 2], "no database": b"x" * 9000}[damage])
+    path.write_bytes({"cut": path.read_bytes()[: size // 2], "no database": b"x" * 9000}[damage])
     outcome = run(supervisor, training_job(bundle, path))
     assert (outcome.ok, outcome.reason) == (False, "storage")
     assert "s.db" in outcome.detail
 
 
-@pytest.mark.parametrize("file", ["train/sgd.onnx", "infer.onnx", "manifest.json", "weights.safetensors"])
+@pytest.mark.parametrize("file", ["train/sgd.onnx", "manifest.json", "weights.safetensors"])
 def test_a_damaged_bundle_or_weights_file_is_refused_by_its_digest(
     supervisor: TrainingSupervisor, samples_db: Path, tmp_path: Path, file: str
 ) -> None:
@@ -190,12 +190,12 @@ def test_a_cut_or_senseless_job_gives_a_result_that_says_so(
     assert result.reason == "bad-job"
 
 
-def test_progress_is_told_while_it_trains_and_afterwards_the_memory_is_back(
+def test_a_worker_tells_its_progress_ends_itself_in_time_with_what_it_has_and_gives_the_memory_back(
     supervisor: TrainingSupervisor, bundle: Bundle, samples_db: Path
 ) -> None:
     run(supervisor, training_job(bundle, samples_db))
-    before = resident_bytes()
-    supervisor.start(training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=10.0))
+    before, started_s = resident_bytes(), time.monotonic()
+    supervisor.start(training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=8.0))
     deadline_s, told = time.monotonic() + WAIT_S, []
     while (outcome := supervisor.poll()) is None:
         assert time.monotonic() < deadline_s
@@ -203,6 +203,9 @@ def test_progress_is_told_while_it_trains_and_afterwards_the_memory_is_back(
         time.sleep(0.02)
     steps = [progress.steps for progress in told if progress is not None]
     assert outcome.ok, outcome
+    assert time.monotonic() - started_s < 8.5
+    assert outcome.update is not None
+    assert outcome.metrics["loss-after"] < outcome.metrics["clma-loss"]
     assert len(set(steps)) >= 2
     assert steps == sorted(steps)
     assert outcome.metrics["epochs-done"] >= steps[-1] / 10
