@@ -204,7 +204,7 @@ def test_many_rounds_of_int8_with_feedback_stay_near_fp32_and_without_drift_away
         values["feedback"] += decode_update(coded.payload, "int8", [SPEC])["w"]
         residual = coded.residual
     away = {arm: float(np.linalg.norm(value - values["fp32"])) for arm, value in values.items()}
-    assert away["feedback"] < 0.2 * away["plain"]
+    assert away["feedback"] < 0.05 * away["plain"]
 
 
 SPEC = TrainableSpec(name="w", dtype="float32", shape=[512])
