@@ -29,6 +29,10 @@ class Step(Protocol):
     ) -> float:
         """Train on one batch; returns its mean loss before the step."""
 
+    @property
+    def reports(self) -> Mapping[str, float]:
+        """What the last step said of itself, such as ``skipped``."""
+
     def weights(self) -> dict[str, NDArray[np.float32]]:
         """A copy of every trainable tensor of the bundle."""
 
@@ -48,11 +52,13 @@ class Place:
         steps: done so far.
         epochs: passes over the data done so far, a part of one counted by its steps.
         loss: mean over the last batch, before its step.
+        skipped: steps that left everything as it was, by the guard in the graph.
     """
 
     steps: int = 0
     epochs: float = 0.0
     loss: float = float("nan")
+    skipped: int = 0
 
 
 class Unwatched:
@@ -96,7 +102,8 @@ def descend(
     for rows in _passes(len(labels), schedule, epochs, batch_size, rng):
         batch = {name: array[rows] for name, array in features.items()}
         loss = step.step(batch, labels[rows], learning_rate=schedule.rate(batch), scalars=scalars)
-        place = Place(place.steps + 1, (place.steps + 1) / steps_an_epoch, loss)
+        skipped = place.skipped + round(step.reports.get("skipped", 0.0))
+        place = Place(place.steps + 1, (place.steps + 1) / steps_an_epoch, loss, skipped)
         if not math.isfinite(loss):
             raise Diverged(f"the loss in epoch {math.ceil(place.epochs)}")
         if not watch.stepped(place):

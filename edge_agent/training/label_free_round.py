@@ -46,6 +46,11 @@ class PriorStep:
             features, None, learning_rate=learning_rate, scalars=scalars or {}, class_inputs=self._told
         )
 
+    @property
+    def reports(self) -> Mapping[str, float]:
+        """What the last step said of itself."""
+        return self._step.reports
+
     def weights(self) -> Weights:
         """A copy of every trainable tensor of the bundle."""
         return self._step.weights()
@@ -107,6 +112,7 @@ def run_label_free_round(
         "label-free-loss": place.loss,
         "update-norm": norm,
         "epochs-done": place.epochs,
+        **({"steps-skipped": place.skipped} if place.skipped else {}),
         **({} if shares is None else {"class-share-max": float(shares.max())}),
         **rates,
     }

@@ -52,8 +52,8 @@ class LocalRound:
         metrics: ``num-examples``; ``clma-loss``, the mean loss of the base weights on the training
             samples (L_c of Algorithm 2); ``loss-after``, that of the trained ones;
             ``update-norm``, the L2 norm of the delta; ``train-duration-s``; ``epochs-done``; ``classes-seen``
-            of a classification; those of :class:`Comparison`; where the job asks for it and the data allow,
-            ``clma-split-half``.
+            of a classification; ``steps-skipped``, if any were; those of :class:`Comparison`; where the job asks
+            for it and the data allow, ``clma-split-half``.
     """
 
     delta: Weights
@@ -127,6 +127,7 @@ def run_local_round(
         "loss-after": after.loss,
         "update-norm": norm,
         "epochs-done": trained.place.epochs,
+        **({"steps-skipped": trained.place.skipped} if trained.place.skipped else {}),
         **({"rehearsed-examples": rehearsed} if rehearsed else {}),
         **_classes_seen(bundle, data),
         **trained.rates,

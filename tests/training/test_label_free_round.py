@@ -60,6 +60,17 @@ def test_samples_without_labels_repair_a_net_whose_features_moved(adaptable: Bun
     assert outcome.metrics.get("fed-ade-scaled", 1) == 1, "a bundle built with --label-free is calibrated"
 
 
+def test_steps_that_no_sample_was_sure_enough_for_are_told(adaptable: Bundle) -> None:
+    features, _ = gaussian(320, 5, moved=MOVED)
+    job = _job(adaptable, training_graph="pseudo-label-sgd", scalars={"confidence": 1.0})
+    outcome = run_label_free_round(adaptable, adaptable.initial_weights(), features, job)
+    assert isinstance(outcome, LocalRound)
+    assert 0 < outcome.metrics["steps-skipped"] <= 30
+    sure = run_label_free_round(adaptable, adaptable.initial_weights(), features, _job(adaptable))
+    assert isinstance(sure, LocalRound)
+    assert "steps-skipped" not in sure.metrics
+
+
 def test_estimated_shares_keep_a_label_shift_from_being_trained_away(adaptable: Bundle) -> None:
     shares = np.array([0.9, 0.08, 0.02])
     features, labels = gaussian(320, 6, shares)
