@@ -71,9 +71,15 @@ def _definable(model: onnx.ModelProto, trainable: Collection[str]) -> list[str]:
     depends = depending(Forward(model, {}, {}), model.graph.node, trainable)
     names = set()
     for node in model.graph.node:
-        ruled = node.op_type in RULES or node.op_type in FLAT or node.op_type in REFUSED
-        if node.domain in ("", "ai.onnx") and not ruled and depends.intersection(node.input):
-            schema = defs.get_schema(node.op_type, _opset(model))
-            if schema.has_function or schema.has_context_dependent_function:  # type: ignore[attr-defined]  # no stub
-                names.add(node.op_type)
+        if depends.intersection(node.input) and is_definable(node, _opset(model)):
+            names.add(node.op_type)
     return sorted(names)
+
+
+def is_definable(node: onnx.NodeProto, opset: int) -> bool:
+    """Whether a node's operator has no rule of its own, and ONNX defines it by others."""
+    ruled = node.op_type in RULES or node.op_type in FLAT or node.op_type in REFUSED
+    if ruled or node.domain not in ("", "ai.onnx"):
+        return False
+    schema = defs.get_schema(node.op_type, opset)
+    return bool(schema.has_function or schema.has_context_dependent_function)  # type: ignore[attr-defined]  # no stub

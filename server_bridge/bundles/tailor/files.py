@@ -16,6 +16,7 @@ from edge_agent.wire.manifest import LossName, Manifest, OptimiserName, TaskSpec
 from edge_agent.wire.tasks import task_named, weights_of
 from edge_agent.wire.tensors import Weights, encode_weights
 from server_bridge.bundles.checks import for_training
+from server_bridge.bundles.gradients.expansion import expanded
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.training_graph import Plan, TrainingGraph, training_graph
 from server_bridge.bundles.inference_file import outside_file
@@ -113,10 +114,10 @@ def training_graphs(graph: TaskGraph, optimisers: Sequence[OptimiserName]) -> li
     Raises:
         DataError: an operator above a proxy has no gradient rule (node, operator, attribute named).
     """
-    forward = Forward.read(for_training(graph.model))
+    names = parameter_names(graph.block)
+    forward = Forward.read(expanded(for_training(graph.model), names))
     output, task = graph.model.graph.output[0].name, graph.block.task
     objective = BuildSettings([], LOSS).objective()
-    names = parameter_names(graph.block)
     return [training_graph(forward, output, Plan(f"{task}-{each}", names, objective, each)) for each in optimisers]
 
 

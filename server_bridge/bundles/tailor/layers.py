@@ -7,6 +7,8 @@ from itertools import pairwise
 import onnx
 
 from edge_agent.errors import DataError
+from server_bridge.bundles.checks import opset
+from server_bridge.bundles.gradients.expansion import is_definable
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.graph import needed_nodes, read_by
 from server_bridge.bundles.gradients.rules import RULES
@@ -120,6 +122,7 @@ def _has_weights(node: onnx.NodeProto, data: set[str]) -> bool:
 def _blocks(node: onnx.NodeProto, data: set[str], forward: Forward) -> bool:
     """Whether a gradient would have to pass a node and cannot; sizes that are read off a value need none."""
     ruled = node.domain in ("", "ai.onnx") and node.op_type in RULES
+    ruled = ruled or is_definable(node, opset(forward.model))
     floats = any(forward.is_float(name) for name in data.intersection(read_by(node)))
     return not ruled and floats and any(forward.is_float(name) for name in node.output if name)
 

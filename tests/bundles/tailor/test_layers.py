@@ -7,6 +7,7 @@ from onnx import helper
 
 from edge_agent.errors import DataError
 from server_bridge.bundles.gradients.forward import Forward
+from server_bridge.bundles.tailor.build import TailorSettings, tailored_files
 from server_bridge.bundles.tailor.layers import Backbone, read_backbone
 from tests.bundles.nets import cnn2d, conv1d, drawn, mlp, model_of
 from tests.bundles.tailor.backbones import residual
@@ -52,6 +53,20 @@ def test_below_an_operator_without_a_gradient_nothing_is_mixed_in() -> None:
     ]
     model = model_of(nodes, weights, shape=[5], output=[3])
     assert [(layer.value, layer.trains) for layer in read(model).layers] == [("a", False), ("s", True), ("c", True)]
+
+
+def test_an_operator_that_is_defined_by_others_lets_gradients_through() -> None:
+    weights = drawn(np.random.default_rng(1), a_w=(5, 8), b_w=(8, 8), c_w=(8, 3))
+    nodes = [
+        helper.make_node("MatMul", ["x", "a.w"], ["a"]),
+        helper.make_node("MatMul", ["a", "b.w"], ["b"]),
+        helper.make_node("Mish", ["b"], ["m"]),
+        helper.make_node("MatMul", ["m", "c.w"], ["y"]),
+    ]
+    model = model_of(nodes, weights, shape=[5], output=[3], opset=18)
+    assert [(layer.value, layer.trains) for layer in read(model).layers] == [("a", True), ("m", True)]
+    made = tailored_files(model, TailorSettings({"t": None}, at=("a", "b"), optimisers=("sgd",)))
+    assert made.manifest.training[0].trainable[0] == "t.layer2.mix"
 
 
 def test_a_size_that_is_read_off_a_value_stops_no_gradient() -> None:
