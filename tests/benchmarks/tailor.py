@@ -37,7 +37,7 @@ THRESHOLD = 0.05
 TASK = "task"
 RATES = {"head alone": 0.03, "block, k = 1": 0.03, "block, k = 3": 0.03, "whole net": 0.003}
 """Adam's, the best of 0.001, 0.003, 0.01 and 0.03 for each on seeds that are not reported."""
-PRUNED = "block, k = 3, pruned"
+PRUNED, LONGER = "block, k = 3, pruned", "block, k = 3, longer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Site:
         return [
             self._block(task, 1, "block, k = 1", rates),
             self._block(task, 3, "block, k = 3", rates),
-            self._pruned(task, rates),
+            *self._pruned(task, rates),
         ]
 
     def _block(self, task: str, previous: int, way: str, rates: dict[str, float]) -> Row:
@@ -88,17 +88,20 @@ class Site:
         weights, step_ms = self._train(bundle, task, rates[way])
         return self._row(bundle, bundle.initial_weights(), weights, task, way, step_ms)
 
-    def _pruned(self, task: str, rates: dict[str, float]) -> Row:
-        """Trained, pruned on its own training images, and trained for as long again; then compared with itself."""
+    def _pruned(self, task: str, rates: dict[str, float]) -> list[Row]:
+        """Trained for as long again at a third of the rate: as it is, and after pruning on its training images."""
         bundle = self._tailored(task, 3, f"before-{task}")
         weights, _ = self._train(bundle, task, rates["block, k = 3"])
         trained = bundle_with(bundle, weights, self.folder / f"trained-{task}")
         thin, _ = prune_bundle(
             trained.path, self._npz(self.tasks[task][0], task), self.folder / f"thin-{task}", threshold=THRESHOLD
         )
-        base = thin.initial_weights()
-        after, step_ms = self._train(thin, task, rates["block, k = 3"] / 3, base)
-        return self._row(thin, base, after, task, PRUNED, step_ms)
+        rows = []
+        for block, way in ((trained, LONGER), (thin, PRUNED)):
+            base = block.initial_weights()
+            after, step_ms = self._train(block, task, rates["block, k = 3"] / 3, base)
+            rows.append(self._row(block, base, after, task, way, step_ms))
+        return rows
 
     def _fine_tuned(self, task: str, rates: dict[str, float]) -> Row:
         rng = np.random.default_rng([self.seed, 4])

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.benchmarks.tailor import PRUNED, RATES, Site, run, save, summarise
+from tests.benchmarks.tailor import LONGER, PRUNED, RATES, Site, run, save, summarise
 from tests.benchmarks.tailor_data.digits import TASKS, splits
 from tests.shared_data import DATA
 
@@ -14,8 +14,8 @@ from tests.shared_data import DATA
 def test_a_block_learns_more_than_a_head_and_sends_less_than_the_net(tmp_path: Path) -> None:
     rows = run([1000], 6, 4)
     lines = {(line["task"], line["way"]): line for line in summarise(rows)}
-    assert set(lines) == {(task, way) for task in TASKS for way in (*RATES, PRUNED)}
-    mean = {way: np.mean([lines[(task, way)]["accuracy"] for task in TASKS]) for way in (*RATES, PRUNED)}
+    assert set(lines) == {(task, way) for task in TASKS for way in (*RATES, LONGER, PRUNED)}
+    mean = {way: np.mean([lines[(task, way)]["accuracy"] for task in TASKS]) for way in (*RATES, LONGER, PRUNED)}
     assert mean["whole net"] > mean["block, k = 3"] > mean["head alone"] + 0.03
     for task in TASKS:
         sent = [lines[(task, way)]["update_bytes"] for way in ("head alone", "block, k = 3", "whole net")]
@@ -40,5 +40,5 @@ def test_no_image_is_in_two_sets_and_the_backbone_has_seen_none(tmp_path: Path) 
 def test_every_way_runs(tmp_path: Path) -> None:
     site = Site(tmp_path, 1000, 1, 1)
     rows = site.rows("digits 5-9")
-    assert [row.way for row in rows] == ["head alone", "block, k = 1", "block, k = 3", PRUNED, "whole net"]
+    assert [row.way for row in rows] == ["head alone", "block, k = 1", "block, k = 3", LONGER, PRUNED, "whole net"]
     assert all(row.accuracy > 0.2 for row in rows)
