@@ -57,6 +57,7 @@ def run(
     Args:
         folder: for bundles and exports.
         rounds: timed, interleaved.
+        threads: more than one with the last of the optimisers only.
         share: of a case's steps in a round.
 
     Raises:
@@ -68,7 +69,7 @@ def run(
         swaps.append(measure(entry.name, folder / entry.name))
         print(swap_line(swaps[-1]), flush=True)
         for count in threads:
-            for optimiser in optimisers:
+            for optimiser in optimisers if count == 1 else optimisers[-1:]:
                 place = folder / entry.name
                 outcomes.append(duel(entry, place, optimiser=optimiser, threads=count, rounds=rounds, share=share))
                 print(step_line(outcomes[-1]), flush=True)

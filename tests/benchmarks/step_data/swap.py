@@ -12,7 +12,8 @@ import onnx
 import onnxruntime as ort
 from onnx import numpy_helper
 
-from edge_agent.model.bundle import load_bundle
+from edge_agent.model.bundle import Bundle, load_bundle
+from edge_agent.model.inference import INFERENCE_GRAPH
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.samples.record import SampleBatch
 from edge_agent.serving.server import ModelServer
@@ -27,7 +28,7 @@ class Swap:
     Attributes:
         session_ms: of making a training step, its buffers included.
         swap_ms: of preparing other weights beside the active ones and making them the active ones.
-        bit_equal: whether they then predict as a model file with these weights in it does.
+        bit_equal: whether they then predict as the served graph does with these weights in its file.
     """
 
     case: str
@@ -54,12 +55,12 @@ def measure(name: str, folder: Path) -> Swap:
     with np.load(folder / "batch.npz") as data:
         x = data["x"]
     batch = SampleBatch([str(row) for row in range(len(x))], [0.0] * len(x), {bundle.manifest.inputs[0].name: x})
-    return Swap(name, session_ms, swap_ms, np.array_equal(server.process(batch).outputs, _baked(folder, other, x)))
+    return Swap(name, session_ms, swap_ms, np.array_equal(server.process(batch).outputs, _baked(bundle, other, x)))
 
 
-def _baked(folder: Path, weights: dict[str, Any], x: Any) -> Any:
-    """What the exported model predicts with these weights written into its file."""
-    model = onnx.load(folder / "net.onnx")
+def _baked(bundle: Bundle, weights: dict[str, Any], x: Any) -> Any:
+    """What the served graph predicts with these weights written into its file."""
+    model = onnx.load_model_from_string(bundle.read(INFERENCE_GRAPH))
     for tensor in model.graph.initializer:
         if tensor.name in weights:
             tensor.CopyFrom(numpy_helper.from_array(weights[tensor.name], tensor.name))
