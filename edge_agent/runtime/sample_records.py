@@ -47,6 +47,7 @@ class SampleRecords:
             reservoir_samples=settings.samples.reservoir_samples,
             unlabelled_samples=settings.samples.unlabelled_samples,
             task_classes=task_classes(manifest),
+            ignored_label=manifest.ignored_label,
         )
         counts = HoldoutCounts(
             storage.samples,

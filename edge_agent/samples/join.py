@@ -1,6 +1,5 @@
 """Late labels meet their samples."""
 
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -14,6 +13,7 @@ from edge_agent.samples.tables import take_numbers
 ARRIVAL = "arrival"
 EARLY_LABELS = 10_000
 _IDS_A_QUERY = 500
+_LARGEST = float(np.finfo(np.float32).max)
 _COLUMNS = "id, time_s, part, output, bundle, weights, version, cohort, task FROM sample JOIN model USING (model)"
 _PARTS = {part.value: part for part in Part}
 _log = structlog.get_logger(__name__)
@@ -26,15 +26,22 @@ class LabelJoin:
     waits in a bounded table.
 
     Args:
-        classes: class numbers 0..classes-1 are valid; None: every finite number.
+        classes: class numbers 0..classes-1 are valid; None: every number that is finite as float32.
         task_classes: the same for the samples of some tasks.
+        ignored: a label that stands for none: it is passed over, and another may follow.
     """
 
     def __init__(
-        self, db: Database, *, classes: int | None, task_classes: Mapping[str, int] = MappingProxyType({})
+        self,
+        db: Database,
+        *,
+        classes: int | None,
+        task_classes: Mapping[str, int] = MappingProxyType({}),
+        ignored: int | None = None,
     ) -> None:
         self._db = db
         self._classes = classes
+        self._ignored = ignored
         self._task_classes = task_classes
         self._most_classes = classes if classes is None else max(classes, *task_classes.values(), 0)
 
@@ -87,6 +94,8 @@ class LabelJoin:
         valid: list[Label] = []
         refused: list[Label] = []
         for label in labels:
+            if self._ignored is not None and label.value == self._ignored:
+                continue
             value = self._value(label)
             if value is None:
                 refused.append(label)
@@ -99,7 +108,7 @@ class LabelJoin:
 
     def _value(self, label: Label) -> float | int | None:
         number = float(label.value)
-        if not math.isfinite(number) or not 1 <= len(label.id) <= ID_CHARS:
+        if not abs(number) <= _LARGEST or not 1 <= len(label.id) <= ID_CHARS:
             return None
         if self._most_classes is None:
             return number

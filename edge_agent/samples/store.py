@@ -47,7 +47,7 @@ class SampleStore:
     Args:
         db: opened with ``synchronous="NORMAL"``: a power cut may cost the last seconds.
         inputs: the active bundle's; samples stored for other inputs are kept but not trained on.
-        classes: valid labels are 0..classes-1; None: any finite number (regression).
+        classes: valid labels are 0..classes-1; None: any number that is finite as float32 (regression).
         proof_share: share of the samples (by hash of group or id) that training never reads.
         max_samples: at least 1.
         label_wait_s: by the clock that the caller passes as ``now_s``, which should be running time: a wall clock
@@ -58,6 +58,7 @@ class SampleStore:
         unlabelled_samples: samples of the train part kept whose label did not come in time.
         reservoir_seed: of a new database's reservoir; None: at random.
         task_classes: the number of classes of each task, where it is not ``classes``.
+        ignored_label: a label that stands for none.
 
     Raises:
         DataError: an input has a free dimension besides the batch.
@@ -78,13 +79,14 @@ class SampleStore:
         unlabelled_samples: int = 0,
         reservoir_seed: int | None = None,
         task_classes: Mapping[str, int] = MappingProxyType({}),
+        ignored_label: int | None = None,
     ) -> None:
         db.define(COMPONENT, TABLES)
         self._db = db
         self._layout = FeatureLayout(inputs)
         self._proof_share = proof_share
         self._label_wait_s = label_wait_s
-        self._join = LabelJoin(db, classes=classes, task_classes=task_classes)
+        self._join = LabelJoin(db, classes=classes, task_classes=task_classes, ignored=ignored_label)
         room = Room(max(1, max_samples), reservoir_samples, unlabelled_samples)
         room = room.within(max(1, max_bytes // stored_bytes(self._layout.row_bytes)))
         with db.transaction():

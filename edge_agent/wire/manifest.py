@@ -25,6 +25,8 @@ from edge_agent.wire.codec import (
 MANIFEST_CAP_BYTES = 1024 * 1024
 TRAINABLE_VALUES_CAP = 2**28  # 1 GiB of float32
 CLASSES_CAP = 100_000
+TASKS_CAP = 32
+FILES_CAP = 64
 SAFETENSORS_METADATA = "__metadata__"
 
 LossName = Literal["cross-entropy", "binary-cross-entropy", "mse", "mae", "huber"]
@@ -163,12 +165,18 @@ class Manifest(Message):
     trainable: Annotated[Items[TrainableSpec], Field(min_length=1, max_length=10_000)]
     training: Annotated[Items[TrainingGraphSpec], Field(max_length=64)] = []
     head: HeadSpec | None = None
-    tasks: Annotated[Items[TaskSpec], Field(max_length=32)] = []
+    tasks: Annotated[Items[TaskSpec], Field(max_length=TASKS_CAP)] = []
     frozen: Annotated[Table[FileName, Names], Field(max_length=64)] = {}
     monitors: Annotated[Table[Name, MonitorSpec], Field(max_length=32)] = {}
     opset: Count
     minimum_agent_version: Name
-    files: Annotated[Table[FileName, Digest], Field(max_length=64)]
+    files: Annotated[Table[FileName, Digest], Field(max_length=FILES_CAP)]
+
+    @property
+    def ignored_label(self) -> int | None:
+        """A label that is no class and says that a sample has none; None: every label must be a class."""
+        ignored = {graph.ignore_index for graph in self.training} - {None, *range(self.classes or 0)}
+        return next(iter(ignored), None)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -58,7 +58,7 @@ def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSetti
     for graph in graphs:
         Session(graph.spec.file, files[graph.spec.file], {}, threads=1)
     manifest = manifest_of(served, weights, graphs, settings, files, None if head is None else head.spec)
-    held_out = read_data(data, manifest.inputs, manifest.classes)
+    held_out = read_data(data, manifest.inputs, manifest.classes, manifest.ignored_label)
     session = Session(INFERENCE_GRAPH, files[INFERENCE_GRAPH], weights, threads=1)
     outputs = outputs_on(lambda features: session.run(features)[primary_output(manifest)], held_out)
     monitors = calibrated_monitors(

@@ -41,13 +41,16 @@ class LabelledData:
         return LabelledData(features, self.labels[chosen], None if self.tasks is None else self.tasks[chosen])
 
 
-def read_data(path: Path, inputs: Sequence[TensorSpec], classes: int | None) -> LabelledData:
-    """Read a data file; rows whose ``holdout`` is true are left out.
+def read_data(
+    path: Path, inputs: Sequence[TensorSpec], classes: int | None, ignored: int | None = None
+) -> LabelledData:
+    """Read a data file; rows whose ``holdout`` is true, or whose label stands for none, are left out.
 
     Args:
         path: an NPZ file.
         inputs: the graph's inputs.
         classes: number of classes; None for a regression.
+        ignored: a label that is no class and stands for none; None: there is no such.
 
     Raises:
         DataError: not an NPZ file; an array is absent, unknown, misshapen, wrongly typed or not finite; a label
@@ -63,13 +66,14 @@ def read_data(path: Path, inputs: Sequence[TensorSpec], classes: int | None) -> 
     try:
         size = check_features(features, inputs)
         _refuse_values(features)
-        labels = _labels(arrays["label"], size, classes)
+        labels = _labels(arrays["label"], size, classes, ignored)
         tasks = _tasks(arrays.get("task"), size)
     except DataError as error:
         raise DataError(f"{path}: {error.problem}", error.hint) from None
-    kept = np.flatnonzero(~_holdout(path, arrays, size))
+    unlabelled = np.zeros(size, np.bool_) if ignored is None else labels == ignored
+    kept = np.flatnonzero(~(_holdout(path, arrays, size) | unlabelled))
     if len(kept) == 0:
-        raise DataError(f"{path} has no rows besides the holdout")
+        raise DataError(f"{path} has no labelled rows besides the holdout")
     return LabelledData(features, labels, tasks).rows(kept)
 
 
@@ -98,7 +102,7 @@ def _refuse_values(features: dict[str, NDArray[Any]]) -> None:
             raise DataError(f"array {name!r} is not finite in row {row}")
 
 
-def _labels(labels: NDArray[Any], size: int, classes: int | None) -> NDArray[Any]:
+def _labels(labels: NDArray[Any], size: int, classes: int | None, ignored: int | None) -> NDArray[Any]:
     if labels.shape != (size,):
         raise DataError(f"array 'label' has shape {list(labels.shape)}, [{size}] is needed")
     if classes is None:
@@ -106,6 +110,8 @@ def _labels(labels: NDArray[Any], size: int, classes: int | None) -> NDArray[Any
     if labels.dtype.kind not in "iu":
         raise DataError(f"array 'label' is {labels.dtype}, whole class numbers are needed")
     outside = (labels < 0) | (labels >= classes)
+    if ignored is not None:
+        outside &= labels != ignored
     if outside.any():
         row = int(np.flatnonzero(outside)[0])
         raise DataError(f"label {labels[row]} in row {row} is outside 0..{classes - 1}")
@@ -123,9 +129,12 @@ def _tasks(tasks: NDArray[Any] | None, size: int) -> NDArray[np.str_] | None:
 def _targets(labels: NDArray[Any]) -> NDArray[Any]:
     if labels.dtype.kind not in "fiu":
         raise DataError(f"array 'label' is {labels.dtype}, numbers are needed")
-    if not np.isfinite(labels).all():
-        raise DataError(f"the label in row {int(np.flatnonzero(~np.isfinite(labels))[0])} is not finite")
-    return labels.astype(np.float32)
+    with np.errstate(over="ignore"):
+        targets: NDArray[np.float32] = labels.astype(np.float32)
+    if not np.isfinite(targets).all():
+        row = int(np.flatnonzero(~np.isfinite(targets))[0])
+        raise DataError(f"the label {labels[row]} in row {row} is not finite as float32")
+    return targets
 
 
 def _holdout(path: Path, arrays: dict[str, NDArray[Any]], size: int) -> NDArray[np.bool_]:

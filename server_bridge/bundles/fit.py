@@ -81,8 +81,8 @@ def fit_bundle(
     refuse_taken(out)
     bundle = load_bundle(source)
     manifest = bundle.manifest
-    data = read_data(train, manifest.inputs, manifest.classes)
-    held_out = read_data(calibration, manifest.inputs, manifest.classes)
+    data = read_data(train, manifest.inputs, manifest.classes, manifest.ignored_label)
+    held_out = read_data(calibration, manifest.inputs, manifest.classes, manifest.ignored_label)
     refuse_few(len(held_out), settings.monitor_batch)
     trainer = TrainingStep(bundle, chosen_graph(bundle, settings), bundle.initial_weights(), threads=settings.threads)
     weights = train_epochs(trainer, data, settings, on_epoch)
@@ -101,7 +101,7 @@ def fit_bundle(
 def score_bundle(bundle: Bundle, data: Path) -> Score:
     """How a bundle's own weights do on a data file, its holdout left out."""
     manifest = bundle.manifest
-    rows = read_data(data, manifest.inputs, manifest.classes)
+    rows = read_data(data, manifest.inputs, manifest.classes, manifest.ignored_label)
     model = InferenceModel(bundle, bundle.initial_weights())
     outputs = outputs_on(lambda features: model.run(features)[model.primary], rows)
     return score(manifest, outputs, rows.labels)

@@ -18,7 +18,9 @@ def show_score(bundle: Bundle, data: Path) -> None:
     held_out = score_bundle(bundle, data)
     accuracy = "" if held_out.accuracy is None else f", accuracy {held_out.accuracy:.4f}"
     Console().print(f"held out: loss {held_out.loss:.4f}{accuracy}")
-    why = doubt(held_out, read_data(data, bundle.manifest.inputs, bundle.manifest.classes).labels)
+    manifest = bundle.manifest
+    rows = read_data(data, manifest.inputs, manifest.classes, manifest.ignored_label)
+    why = doubt(held_out, rows.labels)
     if why is not None:
         typer.echo(f"warning: the model does not predict these labels: {why}\n  {HINT}", err=True)
 

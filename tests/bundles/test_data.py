@@ -48,8 +48,8 @@ NAN[2, 1] = np.nan
         ({"label": np.array([0, 1, 3, 1])}, r"label 3 in row 2 is outside 0..2"),
         ({"label": np.array([0, -1, 2, 1])}, r"label -1 in row 1 is outside 0..2"),
         ({"holdout": np.zeros(4)}, r"'holdout' is float64 \[4\], bool \[4\] is needed"),
-        ({"holdout": np.ones(4, dtype=bool)}, "has no rows besides the holdout"),
-        ({"x": X[:0], "label": LABEL[:0]}, "has no rows"),
+        ({"holdout": np.ones(4, dtype=bool)}, "has no labelled rows besides the holdout"),
+        ({"x": X[:0], "label": LABEL[:0]}, "has no labelled rows"),
     ],
 )
 def test_fault_is_named(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
@@ -62,8 +62,18 @@ def test_targets_are_numbers(tmp_path: Path) -> None:
     path = save_npz(tmp_path / "d.npz", x=X, label=LABEL)
     assert read_data(path, INPUTS, None).labels.dtype == np.float32
     path = save_npz(tmp_path / "d.npz", x=X, label=np.array([0, 1, np.nan, 1]))
-    with pytest.raises(DataError, match="label in row 2 is not finite"):
+    with pytest.raises(DataError, match="label nan in row 2 is not finite"):
         read_data(path, INPUTS, None)
+    path = save_npz(tmp_path / "d.npz", x=X, label=np.array([0, 1, 1, 1e39]))
+    with pytest.raises(DataError, match=r"d.npz: the label 1e\+39 in row 3 is not finite as float32"):
+        read_data(path, INPUTS, None)
+
+
+def test_rows_whose_label_stands_for_none_are_left_out(tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "d.npz", x=X, label=np.array([0, -100, 2, -100]))
+    assert read_data(path, INPUTS, 3, -100).labels.tolist() == [0, 2]
+    with pytest.raises(DataError, match="label -100 in row 1 is outside"):
+        read_data(path, INPUTS, 3)
 
 
 def test_what_is_no_npz_is_named(tmp_path: Path) -> None:

@@ -104,11 +104,20 @@ def test_a_label_that_is_no_class_is_refused_and_leaves_the_sample_open(db: Data
 def test_a_regression_takes_every_finite_label_as_a_real_number(db: Database) -> None:
     store = _store(db, classes=None)
     _add(store, 1, 2, 3)
-    store.label([Label("s1", 3), Label("s2", -0.5), Label("s3", float("nan"))], 0.0)
+    store.label([Label("s1", 3), Label("s2", -0.5), Label("s3", float("nan")), Label("s3", 1e39)], 0.0)
     labels = store.training_set(None, 10).labels
     assert labels.dtype == np.float64
     assert labels.tolist() == [3.0, -0.5]
-    assert store.counts.refused_labels == 1
+    assert store.counts.refused_labels == 2
+
+
+def test_the_ignored_label_stands_for_none_and_another_may_follow(db: Database) -> None:
+    room = {"proof_share": 0.0, "max_samples": 10, "label_wait_s": DAY_S}
+    store = SampleStore(db, inputs=INPUTS, classes=CLASSES, ignored_label=-100, **room)  # type: ignore[arg-type]
+    _add(store, 1)
+    assert _label(store, 1, value=-100) == []
+    assert (store.counts.refused_labels, store.counts.labelled) == (0, 0)
+    assert _label(store, 1, value=2) == ["s1"]
 
 
 def test_a_sample_comes_once_however_often_it_is_sent(db: Database) -> None:

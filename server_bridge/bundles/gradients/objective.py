@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import TensorProto
 
 from edge_agent.errors import DataError
@@ -60,8 +61,9 @@ class Objective:
                 f"they belong to {' and '.join(_CLASSIFIERS)}",
             )
         _refuse_weighing(self.weighing)
-        if not (np.isfinite(self.huber_delta) and self.huber_delta > 0):
-            raise DataError(f"Huber's delta {self.huber_delta} is not positive and finite")
+        delta = _as_float32(self.huber_delta)
+        if not (np.isfinite(delta) and delta > 0):
+            raise DataError(f"Huber's delta {self.huber_delta} is not positive and finite as float32")
 
     @property
     def label_type(self) -> int | None:
@@ -167,12 +169,18 @@ def _classes(value: str, shape: Shape, objective: Objective) -> int:
 
 
 def _refuse_weighing(weighing: Weighing) -> None:
-    weights = np.array(weighing.class_weights, dtype=np.float64)
+    weights = _as_float32(weighing.class_weights)
     if len(weights) and not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise DataError("class weights must be finite and not negative, and one of them positive")
+        raise DataError("class weights must be finite and not negative, and one of them positive, as float32")
     if len(weights) and weighing.weights_at_run_time:
         raise DataError("class weights are either built in or given at run time, not both")
     if weighing.ignored is not None and not -(2**31) <= weighing.ignored < 2**31:
         raise DataError(f"the ignored label {weighing.ignored} is no 32-bit integer")
     if not 0 <= weighing.smoothing < 1:
         raise DataError(f"label smoothing {weighing.smoothing} is outside [0, 1)")
+
+
+def _as_float32(values: float | Sequence[float]) -> NDArray[np.float32]:
+    """As the graph holds them: what is too large for it is infinite, what is too small is zero."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.array(values, dtype=np.float64).astype(np.float32)

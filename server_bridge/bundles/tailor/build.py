@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle, refuse_taken, write_bundle
-from edge_agent.wire.manifest import OptimiserName, is_task_name
+from edge_agent.wire.manifest import CLASSES_CAP, FILES_CAP, TASKS_CAP, OptimiserName, is_task_name
 from edge_agent.wire.tensors import Weights
 from server_bridge.bundles.calibrate import BATCH_SIZE_DEFAULT, Outputs
 from server_bridge.bundles.checks import checked_model, refuse_name
@@ -24,6 +24,7 @@ from server_bridge.bundles.tailor.layers import Backbone, read_backbone
 from server_bridge.bundles.tailor.scoring import read_task_data, task_monitors
 
 PREVIOUS_DEFAULT = 3
+COMMON_FILES = 2  # weights and frozen tensors
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,16 @@ def _refuse_tasks(settings: TailorSettings) -> None:
     for task, classes in settings.tasks.items():
         if not is_task_name(task):
             raise DataError(f"task {task!r} has signs that no name may have", "give 1 to 64 of A-Z a-z 0-9 _ -")
-        if classes is not None and classes < 2:
-            raise DataError(f"task {task!r} has {classes} classes, 2 are the least")
+        if classes is not None and not 2 <= classes <= CLASSES_CAP:
+            raise DataError(f"task {task!r} has {classes} classes, 2 to {CLASSES_CAP} are possible")
     if not settings.optimisers:
         raise DataError("no optimiser is named", f"there are: {', '.join(OPTIMISERS)}")
+    tasks, files = len(settings.tasks), len(settings.tasks) * (1 + len(settings.optimisers))
+    if tasks > TASKS_CAP or files > FILES_CAP - COMMON_FILES:
+        raise DataError(
+            f"{tasks} tasks with {len(settings.optimisers)} optimisers are {files} graphs: a bundle has at most"
+            f" {TASKS_CAP} tasks and {FILES_CAP - COMMON_FILES} graphs of theirs",
+            "name fewer tasks, or one optimiser with --optimiser adam",
+        )
+    if len(set(settings.at)) != len(settings.at):
+        raise DataError("a value is named twice with --at", "name each once")

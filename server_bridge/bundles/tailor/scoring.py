@@ -22,9 +22,12 @@ def read_task_data(path: Path, manifest: Manifest) -> LabelledData:
     """Read a data file whose rows belong to a bundle's tasks; ``tasks`` names one for every row.
 
     Raises:
-        DataError: as `read_data`; a row's task is none of the bundle's, or its label none of the task's classes.
+        DataError: as `read_data`; the bundle has no tasks; a row's task is none of the bundle's, or its label none of
+            the task's classes.
     """
     classes = task_classes(manifest)
+    if not classes:
+        raise DataError(f"bundle {manifest.name!r} has no tasks", "make one with `server-bridge bundle tailor`")
     data = read_data(path, manifest.inputs, max(classes.values()))
     first = task_names(manifest)[0]
     tasks = np.full(len(data), first) if data.tasks is None else np.where(data.tasks == "", first, data.tasks)

@@ -168,11 +168,22 @@ def test_a_task_with_the_models_classes_begins_with_its_head(model: onnx.ModelPr
 
 @pytest.mark.parametrize(
     ("tasks", "problem"),
-    [({}, "no task is named"), ({"a b": None}, "'a b' has signs"), ({"a": 1}, "'a' has 1 classes")],
+    [
+        ({}, "no task is named"),
+        ({"a b": None}, "'a b' has signs"),
+        ({"a": 1}, "'a' has 1 classes"),
+        ({"a": 10**12}, "'a' has 1000000000000 classes, 2 to 100000"),
+        ({f"t{number}": None for number in range(13)}, "13 tasks with 4 optimisers are 65 graphs"),
+    ],
 )
 def test_tasks_that_cannot_be_are_refused(tasks: dict[str, int | None], problem: str) -> None:
     with pytest.raises(DataError, match=problem):
         tailored_files(mlp(), TailorSettings(tasks))
+
+
+def test_a_layer_ends_once_at_a_value() -> None:
+    with pytest.raises(DataError, match="named twice"):
+        tailored_files(mlp(), TailorSettings({"a": None}, at=["h", "h"]))
 
 
 def test_a_name_that_the_model_has_is_refused() -> None:

@@ -11,6 +11,7 @@ from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.wire.tensors import Weights, encode_weights
 from server_bridge.bundles.tailor.prune import Pruning, prune_bundle
+from server_bridge.bundles.tailor.scoring import read_task_data
 from tests.bundles.nets import save_npz
 from tests.bundles.tailor.backbones import residual, tailored_bundle, two_tasks
 
@@ -122,3 +123,5 @@ def test_what_cannot_be_pruned_is_refused(tmp_path: Path) -> None:
         prune_bundle(bundle.path, data, tmp_path / "out")
     with pytest.raises(DataError, match=r"threshold 1 is not in \[0, 1\)"):
         prune_bundle(bundle.path, data, tmp_path / "out", threshold=1.0)
+    with pytest.raises(DataError, match="has no tasks"):
+        read_task_data(data, bundle.manifest.model_copy(update={"tasks": []}))
