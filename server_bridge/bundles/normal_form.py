@@ -6,6 +6,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_agent.errors import DataError
 from server_bridge.bundles.gradients.forward import constant_tensors
+from server_bridge.bundles.parameters import FROM_NODE
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 
@@ -80,7 +81,7 @@ def _constants_outside(graph: onnx.GraphProto) -> None:
         if node.op_type == "Constant" and node.output[0] in constants:
             tensor = TensorProto()
             tensor.CopyFrom(constants[node.output[0]])
-            tensor.name = node.output[0]
+            tensor.name, tensor.doc_string = node.output[0], FROM_NODE
             if tensor.name not in given:
                 graph.initializer.append(tensor)
         else:

@@ -7,6 +7,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
+from server_bridge.bundles.gradients.graph import read_by
+from server_bridge.bundles.gradients.rules import FLAT
+
+FROM_NODE = "from a Constant node"
+"""What the normal form notes in a tensor that stood in a node."""
 _SETTINGS: Mapping[str, frozenset[int]] = MappingProxyType(
     {
         "BatchNormalization": frozenset({3, 4}),
@@ -18,18 +23,37 @@ _SETTINGS: Mapping[str, frozenset[int]] = MappingProxyType(
     }
 )
 """Inputs that set how an operator works; a gateway does not learn them."""
+_NEUTRAL: Mapping[tuple[str, int], float] = MappingProxyType(
+    {("InstanceNormalization", 1): 1.0, ("InstanceNormalization", 2): 0.0}
+)
+"""Scale and bias that a normalisation without any is written with; also a group's, whose own are applied after it."""
 _ARITHMETIC = frozenset({"Div", "Max", "Min", "Mul", "Sub", "Where"})
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
-_MASK_BELOW = -1e30
-"""What a mask holds to hide a position: -inf, or the least float."""
+_MASK_MOST = -100.0
+"""What a mask holds to hide a position: -inf, the least float, -10,000, in window attention -100; and else zeros."""
+_NO_FLOATS = frozenset({"ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
 
 def weight_names(model: onnx.ModelProto) -> list[str]:
     """The float32 initialisers that patterns choose from, in the graph's order.
 
     Left out are scalars and single numbers in arithmetic (a square root of two, an epsilon), masks, running
-    statistics, bounds, exponents, and scales of quantisation. A tensor's own name still chooses any of them.
+    statistics, bounds, exponents, scales of quantisation, and what only comparisons read. Who writes weights as
+    initialisers writes constants as nodes: those count only where they hold more values than the initialisers do.
+    A tensor's own name still chooses any of them.
     """
+    found = _weights(model)
+    noted = {tensor.name: tensor.doc_string == FROM_NODE for tensor in model.graph.initializer}
+    sizes = {tensor.name: int(np.prod(tensor.dims)) for tensor in model.graph.initializer}
+    inside = sum(sizes[name] for name in found if noted[name])
+    if 2 * inside > sum(sizes[name] for name in found):
+        return found
+    return [name for name in found if not noted[name]]
+
+
+def _weights(model: onnx.ModelProto) -> list[str]:
+    """Those that look like weights by their values and by who reads them."""
+    smooth = _smooth(model.graph)
     uses: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in model.graph.node:
         for position, name in enumerate(node.input):
@@ -39,19 +63,32 @@ def weight_names(model: onnx.ModelProto) -> list[str]:
         tensor.name
         for tensor in model.graph.initializer
         if tensor.data_type == TensorProto.FLOAT
+        and tensor.name in smooth
         and not is_mask(tensor)
         and any(_learned(tensor, node, position, made_by) for node, position in uses.get(tensor.name, ()))
     ]
 
 
+def _smooth(graph: onnx.GraphProto) -> set[str]:
+    """The values on which an output depends otherwise than by comparing."""
+    reached = {value.name for value in graph.output}
+    for node in reversed(graph.node):
+        if reached.intersection(node.output) and node.op_type not in FLAT | _NO_FLOATS:
+            reached |= read_by(node)
+    return reached
+
+
 def is_mask(tensor: onnx.TensorProto) -> bool:
-    """Whether a tensor hides positions: 0 where it shows one, a huge negative number where it does not."""
+    """Whether a tensor hides positions: 0 where it shows one, a large negative number where it does not."""
     values = numpy_helper.to_array(tensor)
-    return bool(values.size) and bool(((values == 0) | (values < _MASK_BELOW)).all()) and bool((values != 0).any())
+    return bool(values.size) and bool(((values == 0) | (values <= _MASK_MOST)).all()) and bool((values != 0).any())
 
 
 def _learned(tensor: onnx.TensorProto, node: onnx.NodeProto, position: int, made_by: Mapping[str, str]) -> bool:
     if not tensor.dims or _quantises(node) or position in _SETTINGS.get(node.op_type, ()):
+        return False
+    neutral = _NEUTRAL.get((node.op_type, position))
+    if neutral is not None and bool((numpy_helper.to_array(tensor) == neutral).all()):
         return False
     if node.op_type != "Add" and node.op_type not in _ARITHMETIC:
         return True

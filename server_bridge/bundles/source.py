@@ -1,6 +1,6 @@
 """The model that a bundle is made from, and the form in which it is served."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -9,12 +9,15 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import LossName
+from server_bridge.bundles.gradients.graph import read_by
 
 MODEL_CAP_BYTES = 1024 * 1024 * 1024
 _LOGITS_BY: Mapping[tuple[str, str], str] = MappingProxyType(
     {("cross-entropy", "Softmax"): "LogSoftmax", ("binary-cross-entropy", "Sigmoid"): "Identity"}
 )
 """What takes the place of a last operator, by the loss."""
+_SHAPING = frozenset({"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""Operators that leave values as they are."""
 
 
 def read_model(model: onnx.ModelProto | Path) -> onnx.ModelProto:
@@ -36,14 +39,26 @@ def read_model(model: onnx.ModelProto | Path) -> onnx.ModelProto:
 
 
 def served_model(model: onnx.ModelProto, loss: LossName) -> onnx.ModelProto:
-    """A checked model whose first output is logits or a value: a last Softmax becomes LogSoftmax, a Sigmoid nothing."""
-    output = model.graph.output[0].name
-    nodes: Sequence[onnx.NodeProto] = model.graph.node
-    last = next((node for node in nodes if output in node.output), None)
-    if last is not None and (loss, last.op_type) in _LOGITS_BY:
-        if any(output in node.input for node in nodes):
-            raise DataError(
-                f"the probabilities {output!r} are used inside the graph", "make the logits the first output"
-            )
-        last.op_type = _LOGITS_BY[loss, last.op_type]
+    """A checked model whose first output is logits or a value: a last Softmax becomes LogSoftmax, a Sigmoid nothing.
+
+    What only gives the probabilities another shape may follow.
+
+    Raises:
+        DataError: the probabilities are used elsewhere in the graph, too.
+    """
+    value = model.graph.output[0].name
+    makers = {name: node for node in model.graph.node for name in node.output}
+    seen = [value]
+    while value in makers and makers[value].op_type in _SHAPING:
+        value = makers[value].input[0]
+        seen.append(value)
+    last = makers.get(value)
+    if last is None or (loss, last.op_type) not in _LOGITS_BY:
+        return model
+    outputs = {other.name for other in model.graph.output[1:]}
+    for name in seen:
+        readers = sum(name in read_by(node) for node in model.graph.node)
+        if readers > (name != seen[0]) or name in outputs:
+            raise DataError(f"the probabilities {name!r} are used inside the graph", "make the logits the first output")
+    last.op_type = _LOGITS_BY[loss, last.op_type]
     return model

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from server_bridge.bundles.checks import trainable_names
+from server_bridge.bundles.checks import checked_model, trainable_names
 from server_bridge.bundles.parameters import weight_names
 from tests.bundles.gradients.cases import ints, node
 from tests.bundles.gradients.differences import Array
@@ -28,9 +28,18 @@ CONSTANTS = {
     "an exponent": ([node("Pow", "h k", "y")], {"k": 2 * ones(1)}),
     "a padding value": ([node("Pad", "h p k", "y")], {"k": ones(), "p": ints(0, 0, 0, 0)}),
     "a mask": ([node("Add", "h k", "y")], {"k": np.array([0, -3.4e38, 0, -3.4e38], dtype="f4")}),
+    "the mask of window attention": ([node("Add", "h k", "y")], {"k": np.array([0, -100, 0, -100], dtype="f4")}),
+    "what is compared with": (
+        [node("Expand", "k s", "e"), node("Greater", "h e", "c"), node("Where", "c h x", "y")],
+        {"k": ones(1), "s": ints(1, 4)},
+    ),
     "a scale of quantisation": (
         [node("QuantizeLinear", "h k z", "q", axis=1), node("DequantizeLinear", "q k z", "y", axis=1)],
         {"k": ones(4), "z": np.zeros(4, dtype="i1")},
+    ),
+    "a normalisation that has no scale of its own": (
+        [node("Reshape", "h s", "r"), node("InstanceNormalization", "r k l", "q"), node("Reshape", "q t", "y")],
+        {"k": ones(2), "l": np.zeros(2, dtype="f4"), "s": ints(0, 2, 2), "t": ints(0, 4)},
     ),
     "running statistics": ([node("BatchNormalization", "h a b k l", "y")], {n: ones(4) for n in "abkl"}),
 }
@@ -64,3 +73,15 @@ def test_whole_net_has_its_weights_and_nothing_else() -> None:
 
 def test_excluding_a_constant_is_no_error() -> None:
     assert "n.mean" not in trainable_names(cnn2d(), ["*", "!n.mean", "!n.var"])
+
+
+def test_constants_in_nodes_are_no_weights_beside_initialisers() -> None:
+    """torch writes a group normalisation as an instance normalisation by ones, and then its own scale."""
+    nodes = [
+        node("Constant", "", "ones", value=onnx.numpy_helper.from_array(ones(4))),
+        node("Mul", "h ones", "q"),
+        node("Mul", "q k", "y"),
+    ]
+    model = checked_model(model_with(nodes, k=ones(4)))
+    assert trainable_names(model, ["*"]) == ["w", "k"]
+    assert trainable_names(model, ["*", "ones"]) == ["w", "k", "ones"]
