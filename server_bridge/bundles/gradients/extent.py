@@ -23,13 +23,13 @@ def tile(site: Site) -> Mapping[int, str]:
 
 
 def pad(site: Site) -> Mapping[int, str]:
-    """Padding: what is inside, and for reflect and edge what the border repeats."""
+    """Padding: what is inside, and for the modes but constant what the border repeats."""
     graph, mode = site.graph, site.text("mode", "constant")
     if mode == "constant":
         further = ["", site.node.input[3]] if site.has(3) else []
         return {0: graph.emit("Pad", site.upstream, graph.emit("Neg", site.node.input[1]), *further)}
-    if mode not in ("reflect", "edge"):
-        raise site.refusal(f"attribute mode={mode!r} has no gradient rule", "use constant, reflect or edge")
+    if mode not in ("reflect", "edge", "wrap"):
+        raise site.refusal(f"attribute mode={mode!r} has no gradient rule", "use constant, reflect, edge or wrap")
     gradient = site.upstream
     for axis, begin, end in _borders(site):
         gradient = _folded(site, gradient, axis, begin, end, mode)
@@ -51,15 +51,20 @@ def _borders(site: Site) -> Sequence[tuple[int, int, int]]:
 def _folded(site: Site, gradient: str, axis: int, begin: int, end: int, mode: str) -> str:
     """Add the borders of one axis to what they repeat."""
     size = site.fixed((site.shape(0)[axis],), "a padded axis")[0]
-    gap = 1 if mode == "reflect" else 0
+    if mode == "wrap" and max(begin, end) > size:
+        raise site.refusal(f"input pads goes round more than once where mode is {mode!r}")
+    places = {"reflect": (1, size - 1 - end), "edge": (0, size - 1), "wrap": (size - begin, 0)}[mode]
     summands = [_between(site, gradient, axis, begin, begin + size)]
-    for width, start, place in ((begin, 0, gap), (end, begin + size, size - gap - (end if gap else 1))):
+    for width, start, place in ((begin, 0, places[0]), (end, begin + size, places[1])):
         if not width:
             continue
         border = _between(site, gradient, axis, start, start + width)
-        folded = _flipped(site, border, axis) if gap else site.graph.sum_over(border, [axis], keepdims=1)
-        length = width if gap else 1
-        summands.append(_surrounded(site, folded, axis, place, size - place - length))
+        length = 1 if mode == "edge" else width
+        if mode == "edge":
+            border = site.graph.sum_over(border, [axis], keepdims=1)
+        if mode == "reflect":
+            border = _flipped(site, border, axis)
+        summands.append(_surrounded(site, border, axis, place, size - place - length))
     return site.graph.emit("Sum", *summands)
 
 

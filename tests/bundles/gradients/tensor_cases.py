@@ -48,7 +48,7 @@ def padded(mode: str, pads: Array, axes: Array | None = None) -> Case:
     given = {"pads": pads} | ({} if axes is None else {"axes": axes})
     inputs = "h pads" if axes is None else "h pads - axes"
     nodes = [node("Pad", inputs, "p", mode=mode), node("Mul", "p p")]
-    return Case(f"pad {mode} {pads.tolist()}", (4, 5), nodes, frozen=given, opset=18)
+    return Case(f"pad {mode} {pads.tolist()}", (4, 5), nodes, frozen=given, opset=19)
 
 
 ACTIVATIONS = [
@@ -280,6 +280,8 @@ LAYOUT = [
     padded("reflect", ints(0, 2, 3, 0, 1, 4)),
     padded("edge", ints(0, 2, 1, 0, 0, 3)),
     padded("edge", ints(2, 0), ints(-1)),
+    padded("wrap", ints(0, 1, 4, 0, 0, 2)),
+    padded("wrap", ints(0, 5), ints(-1)),
     Case("squeeze by no axes", (1, 3), [node("Squeeze", "h", "q"), node("Tanh", "q")]),
 ]
 
