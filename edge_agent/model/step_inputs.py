@@ -1,6 +1,5 @@
 """What a training graph is fed beside samples: parameters, states, scalars and class vectors, in memory of ours."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from edge_agent.errors import DataError
 from edge_agent.model.head import fed_inputs
 from edge_agent.model.session import Session
 from edge_agent.wire.manifest import Manifest, TrainingGraphSpec
-from edge_agent.wire.scalars import LEARNING_RATE, OF_THE_STEP, STEP, unfit_scalar
+from edge_agent.wire.scalars import LEARNING_RATE, OF_THE_STEP, STEP, unfit_rate, unfit_scalar
 from edge_agent.wire.tensors import Weights
 
 LOSS = "loss"
@@ -49,8 +48,8 @@ class Scalars:
         Raises:
             DataError: one is unknown to the graph, or out of range (named): nothing has changed then.
         """
-        if not (math.isfinite(learning_rate) and learning_rate > 0):
-            raise DataError(f"learning rate {learning_rate} is not positive and finite")
+        if unfit := unfit_rate(learning_rate):
+            raise DataError(unfit)
         if given != self._given:
             self._set(given)
             self._given = dict(given)

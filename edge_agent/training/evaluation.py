@@ -75,6 +75,11 @@ class Scores:
     right: NDArray[np.bool_] | None
     errors: NDArray[np.float64] | None
 
+    def rows(self, chosen: NDArray[np.bool_]) -> "Scores":
+        """Of some of the samples."""
+        right, errors = (None if each is None else each[chosen] for each in (self.right, self.errors))
+        return Scores(self.losses[chosen], right, errors)
+
     def mean(self) -> Evaluation:
         """Over all samples."""
         count = len(self.losses)

@@ -20,6 +20,7 @@ from edge_agent.training.job import TrainingJob, WorkFailed
 from edge_agent.training.local_round import Data, LocalRound, schedule_of, scores_of, too_slow, update_norm
 from edge_agent.training.personal import parted
 from edge_agent.training.split_half import SPLIT_HALF_KEY, cosine, halves
+from edge_agent.training.usable import too_many_left_out, with_finite_loss, with_finite_output
 from edge_agent.wire.tensors import Weights
 
 CLASS_PRIOR = "class_prior"
@@ -95,7 +96,16 @@ def run_label_free_round(
     if count < max(job.min_samples, 1):
         return WorkFailed(reason="too-few-samples", detail=f"{count} of {job.min_samples}")
     started_s = time.monotonic()
+    usable = with_finite_output(scored_model(bundle, job.training_graph, base, threads=job.limits.threads), features)
+    if too_many_left_out(usable):
+        return WorkFailed(reason="non-finite", detail="the outputs of the base weights on the training samples")
+    features, count = {name: array[usable] for name, array in features.items()}, int(usable.sum())
+    if count < max(job.min_samples, 1):
+        return WorkFailed(reason="too-few-samples", detail=f"{count} of {job.min_samples}")
     before = scores_of(bundle, base, held_out, job) if held_out is not None and len(held_out.labels) else None
+    if before is not None and held_out is not None:
+        judged = with_finite_loss(before)
+        held_out, before = held_out.rows(np.flatnonzero(judged)), before.rows(judged)
     shares = _shares(bundle, base, features, job)
     try:
         trained, place, rates = _trained(bundle, base, features, shares, job, watch or Unwatched())
@@ -113,6 +123,7 @@ def run_label_free_round(
         "update-norm": norm,
         "epochs-done": place.epochs,
         **({"steps-skipped": place.skipped} if place.skipped else {}),
+        **({} if usable.all() else {"unusable-examples": int((~usable).sum())}),
         **({} if shares is None else {"class-share-max": float(shares.max())}),
         **rates,
     }

@@ -20,6 +20,7 @@ from edge_agent.training.job import TrainingJob, WorkFailed
 from edge_agent.training.personal import parted
 from edge_agent.training.schedule import ConstantRate, Schedule
 from edge_agent.training.split_half import SPLIT_HALF_KEY, cosine, halves
+from edge_agent.training.usable import too_many_left_out, with_finite_loss
 from edge_agent.wire.tensors import Weights
 
 __all__ = ["Data", "LocalRound", "minibatches", "run_local_round", "split_half_cosine", "update_norm"]
@@ -52,7 +53,8 @@ class LocalRound:
         metrics: ``num-examples``; ``clma-loss``, the mean loss of the base weights on the training
             samples (L_c of Algorithm 2); ``loss-after``, that of the trained ones;
             ``update-norm``, the L2 norm of the delta; ``train-duration-s``; ``epochs-done``; ``classes-seen``
-            of a classification; ``steps-skipped``, if any were; those of :class:`Comparison`; where the job asks
+            of a classification; ``steps-skipped``, if any were; ``unusable-examples``, samples of which the base
+            weights say nothing finite, if there were any: they are left out; those of :class:`Comparison`; where the job asks
             for it and the data allow, ``clma-split-half``.
     """
 
@@ -107,9 +109,19 @@ def run_local_round(
         return refused
     started_s = time.monotonic()
     before = scores_of(bundle, base, data, job)
-    if not math.isfinite(before.mean().loss):
+    usable = with_finite_loss(before)
+    if too_many_left_out(usable):
         return WorkFailed(reason="non-finite", detail="the loss of the base weights on the training samples")
+    if not usable.all():
+        data, before = data.rows(np.flatnonzero(usable)), before.rows(usable)
+        rehearsed = int(usable[:rehearsed].sum())
+        refused = _too_little(bundle, data, job, len(data.labels) - rehearsed)
+        if refused is not None:
+            return refused
     proof_before = scores_of(bundle, base, held_out, job) if held_out is not None else None
+    if proof_before is not None and held_out is not None:
+        judged = with_finite_loss(proof_before)
+        held_out, proof_before = held_out.rows(np.flatnonzero(judged)), proof_before.rows(judged)
     try:
         trained = _train(bundle, base, data, job, watch or Unwatched())
     except Diverged as error:
@@ -122,13 +134,14 @@ def run_local_round(
     if not math.isfinite(norm + update_norm(personal)) or not math.isfinite(after.loss):
         return WorkFailed(reason="non-finite", detail="the loss of the trained weights")
     metrics: dict[str, int | float] = {
-        "num-examples": len(labels),
+        "num-examples": len(data.labels),
         "clma-loss": before.mean().loss,
         "loss-after": after.loss,
         "update-norm": norm,
         "epochs-done": trained.place.epochs,
         **({"steps-skipped": trained.place.skipped} if trained.place.skipped else {}),
         **({"rehearsed-examples": rehearsed} if rehearsed else {}),
+        **({} if usable.all() else {"unusable-examples": int((~usable).sum())}),
         **_classes_seen(bundle, data),
         **trained.rates,
     }
@@ -139,7 +152,7 @@ def run_local_round(
             metrics["train-duration-s"] = time.monotonic() - started_s
             return WorkFailed(reason="made-worse", detail=comparison.words(), metrics=metrics)
     whole = trained.place.epochs >= job.epochs
-    agreement = split_half_cosine(bundle, base, features, labels, job) if job.split_half and whole else None
+    agreement = split_half_cosine(bundle, base, data.features, data.labels, job) if job.split_half and whole else None
     if agreement is not None:
         metrics[SPLIT_HALF_KEY] = agreement
     metrics["train-duration-s"] = time.monotonic() - started_s

@@ -41,8 +41,10 @@ from edge_agent.training.personal import with_personal
 from edge_agent.training.progress import Timekeeper, tell_over
 from edge_agent.training.residual import encode_residual, read_residual
 from edge_agent.training.tasks import evaluate_tasks, of_its_task
+from edge_agent.training.usable import of_this_bundle
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.codec import encode
+from edge_agent.wire.scalars import unfit_rate, unfit_scalar
 from edge_agent.wire.tensors import Weights, check_weights, decode_weights, encode_weights
 from edge_agent.wire.updates import code_update
 
@@ -110,6 +112,7 @@ def _load(job: Job) -> tuple[Bundle, Weights]:
 
 def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, started_s: float) -> WorkDone | WorkFailed:
     job = of_its_task(job, bundle)
+    _refuse_unfit_rates(job, bundle)
     proof = _proof(job, bundle)
     metrics: dict[str, int | float] = {}
     watch = Timekeeper(
@@ -144,9 +147,21 @@ def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, starte
     return _write_update(job, replace(outcome, metrics=outcome.metrics | metrics), folder)
 
 
+def _refuse_unfit_rates(job: TrainingJob, bundle: Bundle) -> None:
+    """Before samples are read: it is the order that is wrong, not they."""
+    unfit = unfit_rate(job.learning_rate) or unfit_scalar(bundle.training_graph(job.training_graph), job.scalars)
+    if unfit:
+        raise DataError(unfit)
+    if job.schedule == "fed-ade" and job.learning_rate_min > job.learning_rate:
+        raise DataError(
+            f"fed-ade: rates from {job.learning_rate_min:g} to {job.learning_rate:g}",
+            "give a minimum up to the maximum",
+        )
+
+
 def _samples(job: TrainingJob, bundle: Bundle) -> SampleSet:
     """What to train on."""
-    return read_training_set(
+    samples = read_training_set(
         job.samples_db,
         bundle.manifest.inputs,
         from_sample=job.from_sample,
@@ -154,6 +169,7 @@ def _samples(job: TrainingJob, bundle: Bundle) -> SampleSet:
         task=job.task,
         mixture=_mixture(job),
     )
+    return of_this_bundle(samples, bundle.manifest)
 
 
 def _mixture(job: TrainingJob) -> Mixture:
@@ -170,7 +186,7 @@ def _unlabelled(job: TrainingJob, bundle: Bundle) -> FeatureSet:
 def _proof(job: TrainingJob, bundle: Bundle) -> SampleSet:
     """What to judge the update on."""
     limit = min(job.max_samples, PROOF_SAMPLES)
-    return read_evaluation_set(
+    samples = read_evaluation_set(
         job.samples_db,
         bundle.manifest.inputs,
         since_sample=job.from_sample,
@@ -178,6 +194,7 @@ def _proof(job: TrainingJob, bundle: Bundle) -> SampleSet:
         task=job.task,
         mixture=_mixture(job),
     )
+    return of_this_bundle(samples, bundle.manifest)
 
 
 def _embedded(
@@ -217,6 +234,7 @@ def _evaluate(job: EvaluationJob, bundle: Bundle, weights: Weights) -> WorkDone 
     samples = read_evaluation_set(
         job.samples_db, bundle.manifest.inputs, since_sample=job.since_sample, limit=job.max_samples
     )
+    samples = of_this_bundle(samples, bundle.manifest)
     if len(samples.labels) == 0:
         return WorkFailed(reason="too-few-samples", detail="no labelled holdout or proof sample")
     try:

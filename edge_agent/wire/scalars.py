@@ -9,6 +9,8 @@ from edge_agent.wire.manifest import TrainingGraphSpec
 LEARNING_RATE, STEP = "learning_rate", "step"
 OF_THE_STEP = (LEARNING_RATE, STEP)
 """Those that every step sets itself."""
+LARGEST_FLOAT32, LEAST_FLOAT32 = 3.4028234663852886e38, 1.401298464324817e-45
+"""The graph's scalars are float32: beyond the first a number is infinite there, below the second it is zero."""
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _RANGES: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
@@ -37,9 +39,16 @@ def unfit_scalar(spec: TrainingGraphSpec, given: Mapping[str, float]) -> str:
             have = ", ".join(repr(one) for one in known) or "none"
             return f"training graph {spec.name!r} has no scalar {name!r} to set (it has {have})"
         least, most = _RANGES.get(name, (-math.inf, math.inf))
-        if not (math.isfinite(value) and least <= value <= most):
+        if not (abs(value) <= LARGEST_FLOAT32 and least <= value <= most):
             return f"scalar {name!r} is {value}, outside {_range(least, most)}"
     return ""
+
+
+def unfit_rate(learning_rate: float) -> str:
+    """What is wrong with a learning rate; empty: nothing."""
+    if LEAST_FLOAT32 <= learning_rate <= LARGEST_FLOAT32:
+        return ""
+    return f"learning rate {learning_rate} is not positive and finite as float32"
 
 
 def _range(least: float, most: float) -> str:

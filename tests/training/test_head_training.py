@@ -111,11 +111,18 @@ def test_no_sample_is_no_embedding(bundle: Bundle, data: dict[str, Array], tmp_p
     assert embedder.remember([([], embedded)])
 
 
-def test_an_embedding_that_is_not_finite_names_its_sample(bundle: Bundle, data: dict[str, Array]) -> None:
+def test_an_embedding_that_is_not_finite_is_given_so_and_left_out_by_the_round(
+    bundle: Bundle, data: dict[str, Array]
+) -> None:
     x = data["x"].copy()
     x[7] = np.inf
-    with pytest.raises(DataError, match="sample 's7' is not finite"):
-        Embedder(bundle, bundle.initial_weights(), EmbeddingCache(None)).embed(IDS, {"x": x})
+    embedder = Embedder(bundle, bundle.initial_weights(), EmbeddingCache(None))
+    embedded = embedder.embed(IDS, {"x": x}).features
+    assert np.flatnonzero(~np.isfinite(embedded["r3"]).all(axis=1)).tolist() == [7]
+    job = training_job(bundle, Path("unused.db"), training_graph="head-sgd", learning_rate=0.01)
+    outcome = run_local_round(bundle, bundle.initial_weights(), embedded, data["label"], job)
+    assert isinstance(outcome, LocalRound)
+    assert (outcome.metrics["unusable-examples"], outcome.metrics["num-examples"]) == (1, len(IDS) - 1)
 
 
 def test_samples_that_do_not_fit_are_named(bundle: Bundle, data: dict[str, Array]) -> None:

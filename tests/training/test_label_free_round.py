@@ -124,6 +124,11 @@ def test_too_few_samples_and_spoilt_ones_end_as_words(adaptable: Bundle) -> None
     spoilt = run_label_free_round(adaptable, base, {"x": np.full((8, 6), np.nan, np.float32)}, _job(adaptable))
     assert isinstance(spoilt, WorkFailed)
     assert spoilt.reason == "non-finite"
+    rows = np.random.default_rng(1).normal(size=(40, 6)).astype(np.float32)
+    rows[3] = 3.4e38
+    outcome = run_label_free_round(adaptable, base, {"x": rows}, _job(adaptable))
+    assert isinstance(outcome, LocalRound)
+    assert (outcome.metrics["num-examples"], outcome.metrics["unusable-examples"]) == (39, 1)
 
 
 def test_which_graphs_need_no_labels(adaptable: Bundle) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle
 from edge_agent.training.job import TrainingJob, WorkFailed
-from edge_agent.training.local_round import LocalRound, minibatches, run_local_round
+from edge_agent.training.local_round import Data, LocalRound, minibatches, run_local_round
 from tests.training.jobs import training_job
 from tests.training.tiny_bundle import numpy_descent, numpy_loss, tiny_samples, tiny_weights
 
@@ -67,9 +67,27 @@ def test_a_diverging_round_is_refused_as_non_finite(bundle: Bundle) -> None:
     assert outcome.reason == "non-finite"
 
 
-def test_a_feature_that_is_not_a_number_is_refused_as_non_finite(bundle: Bundle) -> None:
+@pytest.mark.parametrize("value", [np.nan, 3.4e38])
+def test_a_sample_that_a_sensor_spoilt_is_left_out_and_ends_no_round(bundle: Bundle, value: float) -> None:
     features, labels = tiny_samples(40)
-    features["x"][5, 1] = np.nan
+    held_out = Data({"x": features["x"].copy()}, labels)
+    held_out.features["x"][3] = value
+    job = job_for(bundle)
+    kept = np.arange(40) != 5
+    wanted = run_local_round(bundle, tiny_weights(), {"x": features["x"][kept]}, labels[kept], job)
+    features["x"][5] = value
+    outcome = run_local_round(bundle, tiny_weights(), features, labels, job, held_out=held_out)
+    assert isinstance(outcome, LocalRound)
+    assert isinstance(wanted, LocalRound)
+    assert all(np.array_equal(outcome.delta[name], wanted.delta[name]) for name in wanted.delta)
+    assert (outcome.metrics["num-examples"], outcome.metrics["unusable-examples"]) == (39, 1)
+    assert outcome.metrics["proof-examples"] == 39
+    assert "proof-loss-after" in outcome.metrics
+
+
+def test_base_weights_that_fail_on_many_samples_are_refused_as_non_finite(bundle: Bundle) -> None:
+    features, labels = tiny_samples(40)
+    features["x"][:5, 1] = np.nan
     outcome = run_local_round(bundle, tiny_weights(), features, labels, job_for(bundle))
     assert isinstance(outcome, WorkFailed)
     assert outcome.reason == "non-finite"
