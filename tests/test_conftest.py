@@ -8,11 +8,13 @@ import pytest
 REPOSITORY = Path(__file__).parent.parent
 
 CONFTEST = """
+from importlib.util import find_spec
+
 import pytest
 from tests import broker
 
 broker.find_mosquitto = lambda: None
-broker.find_spec = lambda name: None
+broker.find_spec = lambda name: None if name == "torch" else find_spec(name)
 
 from tests.conftest import mosquitto, pytest_collection_modifyitems, pytest_terminal_summary
 """

@@ -102,7 +102,7 @@ class TrainingGraphSpec(WireModel):
     packed: Names | None = None
     scalars: Names
     label_input: Name | None = None
-    ignore_index: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    ignore_index: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     statistics: Names = []
     anchored: bool = False
     class_inputs: Names = []
