@@ -85,3 +85,12 @@ class SampleRecords:
             StorageError: the disk refuses.
         """
         return self._store.trainable_count(self.watch.training_from)
+
+    @property
+    def refused_labels(self) -> int:
+        """How many labels were no class, or none of their sample's task.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        return self._store.refused_labels

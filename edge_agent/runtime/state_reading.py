@@ -61,6 +61,7 @@ class StateReading:
             "broker_refusal": self.link.refusal,
             "refused_samples": pipeline.refused_samples,
             "unknown_tasks": " ".join(f"{task}={count}" for task, count in sorted(pipeline.unknown_tasks.items())),
+            "refused_labels": self.records.refused_labels,
             "unrecorded_samples": pipeline.unrecorded_samples,
             "unrecorded_labels": pipeline.unrecorded_labels,
             "lost_batches": self.records.recorder.lost_batches,

@@ -193,6 +193,11 @@ class SampleStore:
                 evicted_samples=last_number(self._db, "evicted_samples"),
             )
 
+    @property
+    def refused_labels(self) -> int:
+        """That of :attr:`counts` alone, read from one row."""
+        return last_number(self._db, "refused_labels")
+
     def _insert(self, batch: SampleBatch, predicted: Predicted, rows: list[int], now_s: float) -> dict[str, int]:
         if not rows:
             return {}
