@@ -16,6 +16,7 @@ from server_bridge.bundles.checks import DATA_COLUMNS
 
 _ZIP_MAGIC = b"PK"
 _WRITE_AGAIN = "write it with numpy.savez, without objects"
+_NUMBER_CLASSES = "classes are counted from 0, one integer a row; leave out rows without a label"
 
 
 @dataclass(frozen=True)
@@ -108,13 +109,14 @@ def _labels(labels: NDArray[Any], size: int, classes: int | None, ignored: int |
     if classes is None:
         return _targets(labels)
     if labels.dtype.kind not in "iu":
-        raise DataError(f"array 'label' is {labels.dtype}, whole class numbers are needed")
+        kind = "text" if labels.dtype.kind in "US" else str(labels.dtype)
+        raise DataError(f"array 'label' is {kind}, whole class numbers are needed", _NUMBER_CLASSES)
     outside = (labels < 0) | (labels >= classes)
     if ignored is not None:
         outside &= labels != ignored
     if outside.any():
         row = int(np.flatnonzero(outside)[0])
-        raise DataError(f"label {labels[row]} in row {row} is outside 0..{classes - 1}")
+        raise DataError(f"label {labels[row]} in row {row} is outside 0..{classes - 1}", _NUMBER_CLASSES)
     return labels.astype(np.int64)
 
 

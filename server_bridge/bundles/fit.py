@@ -18,6 +18,7 @@ from server_bridge.bundles.data import LabelledData, read_data
 from server_bridge.bundles.label_free import label_free_file
 
 GRAPH = "adam"
+_OF_A_PART = "; a part is fitted by a graph of `bundle build --subset`, a head by rounds"
 
 
 @dataclass(frozen=True)
@@ -137,10 +138,11 @@ def chosen_graph(bundle: Bundle, settings: FitSettings) -> str:
         raise DataError(f"bundle {bundle.manifest.name!r} is trained task by task", f"give --task, one of {tasks}")
     if not settings.graph:
         return GRAPH if GRAPH in fitting or not fitting else fitting[0]
-    bundle.training_graph(settings.graph)
+    asked = bundle.training_graph(settings.graph)
     if settings.graph not in fitting:
         raise DataError(
-            f"training graph {settings.graph!r} does not fit a whole model to labels", f"these do: {', '.join(fitting)}"
+            f"training graph {settings.graph!r} does not fit a whole model to labels",
+            f"these do: {', '.join(fitting)}{_OF_A_PART if asked.embedding else ''}",
         )
     return settings.graph
 

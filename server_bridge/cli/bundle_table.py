@@ -37,7 +37,8 @@ def show_bundle(bundle: Bundle) -> None:
     for output in manifest.outputs:
         table.add_row("output", f"{output.name} {output.dtype} {output.shape} ({output.role})")
     for trained in manifest.trainable:
-        table.add_row("trainable", f"{trained.name} {trained.shape} ({trained.role})")
+        what = "running statistic" if trained.statistic else "trainable"
+        table.add_row(what, f"{trained.name} {trained.shape} ({trained.role})")
     for graph in manifest.training:
         table.add_row("training graph", f"{graph.name}: {graph.loss}, {graph.optimiser}")
     for key, monitor in manifest.monitors.items():

@@ -143,7 +143,7 @@ def test_too_little_data_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"), [(b"garbage", "is not an ONNX file"), (b"", "not valid ONNX"), (None, "cannot be read")]
+    ("content", "problem"), [(b"garbage", "is not an ONNX file"), (b"", "not valid ONNX"), (None, "does not exist")]
 )
 def test_file_that_is_no_model_is_named(tmp_path: Path, content: bytes | None, problem: str) -> None:
     path = tmp_path / "m.onnx"

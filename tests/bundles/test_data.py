@@ -45,6 +45,7 @@ NAN[2, 1] = np.nan
         ({"x": NAN}, "array 'x' is not finite in row 2"),
         ({"label": LABEL[:3]}, r"'label' has shape \[3\], \[4\] is needed"),
         ({"label": LABEL + 0.0}, "'label' is float64, whole class numbers"),
+        ({"label": LABEL.astype(str)}, r"'label' is text, whole class numbers are needed \(classes are counted from 0"),
         ({"label": np.array([0, 1, 3, 1])}, r"label 3 in row 2 is outside 0..2"),
         ({"label": np.array([0, -1, 2, 1])}, r"label -1 in row 1 is outside 0..2"),
         ({"holdout": np.zeros(4)}, r"'holdout' is float64 \[4\], bool \[4\] is needed"),

@@ -108,6 +108,14 @@ def test_options_of_losses_and_graphs_reach_the_bundle(folder: Path) -> None:
     assert fitted.exit_code == 0, fitted.output
 
 
+def test_a_heads_graph_takes_embeddings_and_fits_no_whole_samples(folder: Path) -> None:
+    CliRunner().invoke(app, typed(folder, BUILD + " --head --optimiser sgd"))
+    result = CliRunner().invoke(app, typed(folder, FIT + " --graph head-sgd"))
+    assert "'head-sgd' does not fit a whole model to labels (these do: sgd; a part is fitted by" in str(
+        result.exception
+    )
+
+
 @pytest.mark.parametrize(
     ("option", "problem"),
     [
