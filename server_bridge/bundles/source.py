@@ -12,6 +12,7 @@ from edge_agent.wire.manifest import LossName
 from server_bridge.bundles.gradients.graph import read_by
 
 MODEL_CAP_BYTES = 1024 * 1024 * 1024
+_EXTERNAL = "put that file beside it, or export all into one (torch: external_data=False)"
 _LOGITS_BY: Mapping[tuple[str, str], str] = MappingProxyType(
     {("cross-entropy", "Softmax"): "LogSoftmax", ("binary-cross-entropy", "Sigmoid"): "Identity"}
 )
@@ -24,7 +25,7 @@ def read_model(model: onnx.ModelProto | Path) -> onnx.ModelProto:
     """A model as it is, or from its file.
 
     Raises:
-        DataError: the file is too large, cannot be read, or is no ONNX file.
+        DataError: the file is absent, too large, cannot be read, is no ONNX file, or lacks the file of its weights.
     """
     if isinstance(model, onnx.ModelProto):
         return model
@@ -37,6 +38,8 @@ def read_model(model: onnx.ModelProto | Path) -> onnx.ModelProto:
         return onnx.load(model)
     except OSError as error:
         raise DataError(f"{model} cannot be read: {error}") from error
+    except onnx.checker.ValidationError as error:
+        raise DataError(f"{model} keeps its weights in another file: {error}", _EXTERNAL) from error
     except (DecodeError, ValueError) as error:
         raise DataError(f"{model} is not an ONNX file: {error}") from error
 

@@ -1,5 +1,7 @@
 """The form in which a model is served."""
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from edge_agent.errors import DataError
 from edge_agent.model.session import Session
 from server_bridge.bundles.checks import checked_model
-from server_bridge.bundles.source import served_model
+from server_bridge.bundles.source import read_model, served_model
 from tests.bundles.gradients.cases import ints, node
 from tests.bundles.gradients.differences import Array
 from tests.bundles.nets import drawn, model_of
@@ -57,3 +59,12 @@ def test_probabilities_that_another_node_reads_before_they_are_shaped_are_refuse
 def test_a_regression_keeps_its_sigmoid() -> None:
     model = checked_model(shaped("Sigmoid", 1, SHAPED["squeezed"], []))
     assert "Sigmoid" in {made.op_type for made in served_model(model, "mse").graph.node}
+
+
+def test_a_model_without_the_file_of_its_weights_is_refused(tmp_path: Path) -> None:
+    model = shaped("Softmax", 3, [], [3])
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.onnx.data", size_threshold=0)
+    assert read_model(tmp_path / "m.onnx").graph.node == model.graph.node
+    (tmp_path / "m.onnx.data").unlink()
+    with pytest.raises(DataError, match=r"m.onnx keeps its weights in another file: .*m.onnx.data.*put that file"):
+        read_model(tmp_path / "m.onnx")

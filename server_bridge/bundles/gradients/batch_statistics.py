@@ -111,7 +111,8 @@ def statistics_names(model: onnx.ModelProto) -> set[str]:
     if not found:
         raise DataError(
             "the model has no BatchNormalization node, whose statistics could be the batch's",
-            "export it without folding (torch: training=TrainingMode.PRESERVE, do_constant_folding=False)",
+            "export it without folding (torch: optimize=False; with dynamo=False training=TrainingMode.PRESERVE and "
+            "do_constant_folding=False)",
         )
     return found
 
