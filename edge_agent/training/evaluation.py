@@ -77,7 +77,8 @@ class Scores:
 
     def rows(self, chosen: NDArray[np.bool_]) -> "Scores":
         """Of some of the samples."""
-        right, errors = (None if each is None else each[chosen] for each in (self.right, self.errors))
+        right = None if self.right is None else self.right[chosen]
+        errors = None if self.errors is None else self.errors[chosen]
         return Scores(self.losses[chosen], right, errors)
 
     def mean(self) -> Evaluation:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from edge_agent.errors import DataError
 from edge_agent.wire.codec import Count, Digest, Finite, Name, Table, Text, WireModel
@@ -158,8 +158,9 @@ class WorkFailed(WireModel):
     metrics: WorkMetrics = {}
 
 
-_JOB: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(AnyJob)
-_RESULT: TypeAdapter[WorkDone | WorkFailed] = TypeAdapter(WorkDone | WorkFailed)
+_LATER = ConfigDict(defer_build=True)
+_JOB: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(AnyJob, config=_LATER)
+_RESULT: TypeAdapter[WorkDone | WorkFailed] = TypeAdapter(WorkDone | WorkFailed, config=_LATER)
 
 
 def read_job(payload: bytes) -> TrainingJob | EvaluationJob:

@@ -17,10 +17,20 @@ from edge_agent.training.fed_ade import label_free_calibration, see
 from edge_agent.training.head_training import scored_model
 from edge_agent.training.held_out import Comparison
 from edge_agent.training.job import TrainingJob, WorkFailed
-from edge_agent.training.local_round import Data, LocalRound, schedule_of, scores_of, too_slow, update_norm
+from edge_agent.training.local_round import (
+    Data,
+    LocalRound,
+    failing,
+    judged_before,
+    left_out,
+    schedule_of,
+    scores_of,
+    too_slow,
+    update_norm,
+)
 from edge_agent.training.personal import parted
 from edge_agent.training.split_half import SPLIT_HALF_KEY, cosine, halves
-from edge_agent.training.usable import too_many_left_out, with_finite_loss, with_finite_output
+from edge_agent.training.usable import with_finite_output
 from edge_agent.wire.tensors import Weights
 
 CLASS_PRIOR = "class_prior"
@@ -93,19 +103,17 @@ def run_label_free_round(
         DataError: base weights or features do not fit the bundle (named).
     """
     count = _count(features)
-    if count < max(job.min_samples, 1):
-        return WorkFailed(reason="too-few-samples", detail=f"{count} of {job.min_samples}")
+    refused = _too_few(count, job)
+    if refused is not None:
+        return refused
     started_s = time.monotonic()
     usable = with_finite_output(scored_model(bundle, job.training_graph, base, threads=job.limits.threads), features)
-    if too_many_left_out(usable):
-        return WorkFailed(reason="non-finite", detail="the outputs of the base weights on the training samples")
-    features, count = {name: array[usable] for name, array in features.items()}, int(usable.sum())
-    if count < max(job.min_samples, 1):
-        return WorkFailed(reason="too-few-samples", detail=f"{count} of {job.min_samples}")
-    before = scores_of(bundle, base, held_out, job) if held_out is not None and len(held_out.labels) else None
-    if before is not None and held_out is not None:
-        judged = with_finite_loss(before)
-        held_out, before = held_out.rows(np.flatnonzero(judged)), before.rows(judged)
+    if not usable.all():
+        features, count = {name: array[usable] for name, array in features.items()}, int(usable.sum())
+        refused = failing(usable) or _too_few(count, job)
+        if refused is not None:
+            return refused
+    judged = judged_before(bundle, base, held_out, job) if held_out is not None and len(held_out.labels) else None
     shares = _shares(bundle, base, features, job)
     try:
         trained, place, rates = _trained(bundle, base, features, shares, job, watch or Unwatched())
@@ -123,12 +131,12 @@ def run_label_free_round(
         "update-norm": norm,
         "epochs-done": place.epochs,
         **({"steps-skipped": place.skipped} if place.skipped else {}),
-        **({} if usable.all() else {"unusable-examples": int((~usable).sum())}),
+        **left_out(usable),
         **({} if shares is None else {"class-share-max": float(shares.max())}),
         **rates,
     }
-    if before is not None and held_out is not None:
-        comparison = Comparison(before, scores_of(bundle, trained, held_out, job))
+    if judged is not None:
+        comparison = Comparison(judged[1], scores_of(bundle, trained, judged[0], job))
         metrics |= comparison.metrics()
         if comparison.made_worse and not job.send_worse:
             return WorkFailed(reason="made-worse", detail=comparison.words(), metrics=metrics)
@@ -137,6 +145,12 @@ def run_label_free_round(
         metrics |= {} if agreement is None else {SPLIT_HALF_KEY: agreement}
     metrics["train-duration-s"] = time.monotonic() - started_s
     return LocalRound(delta, metrics, personal)
+
+
+def _too_few(count: int, job: TrainingJob) -> WorkFailed | None:
+    if count >= max(job.min_samples, 1):
+        return None
+    return WorkFailed(reason="too-few-samples", detail=f"{count} of {job.min_samples}")
 
 
 def _trained(

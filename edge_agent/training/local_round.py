@@ -54,8 +54,8 @@ class LocalRound:
             samples (L_c of Algorithm 2); ``loss-after``, that of the trained ones;
             ``update-norm``, the L2 norm of the delta; ``train-duration-s``; ``epochs-done``; ``classes-seen``
             of a classification; ``steps-skipped``, if any were; ``unusable-examples``, samples of which the base
-            weights say nothing finite, if there were any: they are left out; those of :class:`Comparison`; where the job asks
-            for it and the data allow, ``clma-split-half``.
+            weights say nothing finite, if there were any: they are left out; those of :class:`Comparison`; where the
+            job asks for it and the data allow, ``clma-split-half``.
     """
 
     delta: Weights
@@ -110,18 +110,12 @@ def run_local_round(
     started_s = time.monotonic()
     before = scores_of(bundle, base, data, job)
     usable = with_finite_loss(before)
-    if too_many_left_out(usable):
-        return WorkFailed(reason="non-finite", detail="the loss of the base weights on the training samples")
     if not usable.all():
-        data, before = data.rows(np.flatnonzero(usable)), before.rows(usable)
-        rehearsed = int(usable[:rehearsed].sum())
-        refused = _too_little(bundle, data, job, len(data.labels) - rehearsed)
+        data, before, rehearsed = data.rows(np.flatnonzero(usable)), before.rows(usable), int(usable[:rehearsed].sum())
+        refused = failing(usable) or _too_little(bundle, data, job, len(data.labels) - rehearsed)
         if refused is not None:
             return refused
-    proof_before = scores_of(bundle, base, held_out, job) if held_out is not None else None
-    if proof_before is not None and held_out is not None:
-        judged = with_finite_loss(proof_before)
-        held_out, proof_before = held_out.rows(np.flatnonzero(judged)), proof_before.rows(judged)
+    judged = judged_before(bundle, base, held_out, job) if held_out is not None else None
     try:
         trained = _train(bundle, base, data, job, watch or Unwatched())
     except Diverged as error:
@@ -141,12 +135,12 @@ def run_local_round(
         "epochs-done": trained.place.epochs,
         **({"steps-skipped": trained.place.skipped} if trained.place.skipped else {}),
         **({"rehearsed-examples": rehearsed} if rehearsed else {}),
-        **({} if usable.all() else {"unusable-examples": int((~usable).sum())}),
+        **left_out(usable),
         **_classes_seen(bundle, data),
         **trained.rates,
     }
-    if proof_before is not None and held_out is not None:
-        comparison = Comparison(proof_before, scores_of(bundle, trained.weights, held_out, job))
+    if judged is not None:
+        comparison = Comparison(judged[1], scores_of(bundle, trained.weights, judged[0], job))
         metrics |= comparison.metrics()
         if comparison.made_worse and not job.send_worse:
             metrics["train-duration-s"] = time.monotonic() - started_s
@@ -224,6 +218,27 @@ def scores_of(bundle: Bundle, weights: Weights, data: Data, job: TrainingJob) ->
     """Each sample's loss under the weights, by the model that the job's graph trains."""
     model = scored_model(bundle, job.training_graph, weights, threads=job.limits.threads)
     return scores(model, bundle.manifest, data.features, data.labels)
+
+
+def judged_before(bundle: Bundle, base: Weights, held_out: Data, job: TrainingJob) -> tuple[Data, Scores]:
+    """The held-out samples of which the base weights say something finite, and what."""
+    scored = scores_of(bundle, base, held_out, job)
+    usable = with_finite_loss(scored)
+    return (held_out, scored) if usable.all() else (held_out.rows(np.flatnonzero(usable)), scored.rows(usable))
+
+
+def failing(usable: NDArray[np.bool_]) -> WorkFailed | None:
+    """The end of a round whose base weights, not some samples, are to blame."""
+    if not too_many_left_out(usable):
+        return None
+    return WorkFailed(
+        reason="non-finite", detail=f"the base weights on {int((~usable).sum())} of {len(usable)} training samples"
+    )
+
+
+def left_out(usable: NDArray[np.bool_]) -> dict[str, int | float]:
+    """How many samples were, if any."""
+    return {} if usable.all() else {"unusable-examples": int((~usable).sum())}
 
 
 def _too_little(bundle: Bundle, data: Data, job: TrainingJob, new: int) -> WorkFailed | None:

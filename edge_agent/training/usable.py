@@ -20,7 +20,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def of_this_bundle(samples: SampleSet, manifest: Manifest) -> SampleSet:
-    """Without the samples whose label is no class here: they were labelled when another bundle served the same inputs."""
+    """Without the samples whose label is no class here: another bundle served the same inputs when they came."""
     if manifest.classes is None:
         return samples
     named = task_classes(manifest)
