@@ -157,6 +157,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         return DoneProcess(), ProgressPipe(reader)
 
     monkeypatch.setattr(worker, "confine", lambda limits: None)
+    monkeypatch.setattr(worker, "age_s", lambda: 0.0)  # the tests' process is older than a round may take
     monkeypatch.setattr(supervisor, "_spawn", spawn)
     return folders
 
