@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_agent.errors import DataError
 from server_bridge.bundles.gradients.forward import constant_tensors
 from server_bridge.bundles.parameters import FROM_NODE
+from server_bridge.bundles.shared_tensors import join_copies
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
 
@@ -15,7 +16,8 @@ def normal_form(model: onnx.ModelProto) -> None:
     """Bring a model into the form that the build relies on, in place.
 
     What Constant nodes hold becomes initialisers, so that weights are found whoever wrote them. Parameters that torch
-    wrote once, since they were equal, are parted again: trained together they would be tied. Dropout drops
+    wrote once, since they were equal, are parted again: trained together they would be tied; one that it wrote twice
+    is one again (see `join_copies`). Dropout drops
     nothing, also where a model was exported in training mode: it is served and fine-tuned alike. A classifier's
     tail, as skl2onnx writes it, is cut off (see `cut_labels`).
 
@@ -23,7 +25,7 @@ def normal_form(model: onnx.ModelProto) -> None:
         DataError: no output can be trained (named).
     """
     _constants_outside(model.graph)
-    _part_equals(model.graph)
+    join_copies(model.graph, _part_equals(model.graph))
     _without_dropping(model.graph)
     cut_labels(model.graph)
 
@@ -90,8 +92,8 @@ def _constants_outside(graph: onnx.GraphProto) -> None:
     graph.node.extend(kept)
 
 
-def _part_equals(graph: onnx.GraphProto) -> None:
-    """An Identity of an initialiser, which stands for a parameter of its own, becomes that parameter.
+def _part_equals(graph: onnx.GraphProto) -> list[str]:
+    """An Identity of an initialiser, which stands for a parameter of its own, becomes that parameter; its name is told.
 
     torch's exporter writes parameters of equal values once (all scales of fresh norms are one) and the others as
     Identity; parameters that are truly shared it reads by one name.
@@ -99,6 +101,7 @@ def _part_equals(graph: onnx.GraphProto) -> None:
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     outputs = {value.name for value in graph.output}
     kept: list[onnx.NodeProto] = []
+    parted: list[str] = []
     for node in graph.node:
         plain = node.op_type == "Identity" and node.domain in ("", "ai.onnx")
         if plain and node.input[0] in tensors and node.output[0] not in outputs:
@@ -107,10 +110,12 @@ def _part_equals(graph: onnx.GraphProto) -> None:
             copied.name = node.output[0]
             tensors[copied.name] = copied
             graph.initializer.append(copied)
+            parted.append(copied.name)
         else:
             kept.append(_copied(node))
     graph.ClearField("node")
     graph.node.extend(kept)
+    return parted
 
 
 def _without_dropping(graph: onnx.GraphProto) -> None:

@@ -28,6 +28,7 @@ _NEUTRAL: Mapping[tuple[str, int], float] = MappingProxyType(
 )
 """Scale and bias that a normalisation without any is written with; also a group's, whose own are applied after it."""
 _ARITHMETIC = frozenset({"Div", "Max", "Min", "Mul", "Sub", "Where"})
+_PASSING = frozenset({"Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _PRODUCTS = frozenset({"Conv", "ConvTranspose", "Einsum", "Gemm", "MatMul"})
 _MASK_MOST = -100.0
 """What a mask holds to hide a position: -inf, the least float, -10,000, in window attention -100; and else zeros."""
@@ -38,7 +39,8 @@ def weight_names(model: onnx.ModelProto) -> list[str]:
     """The float32 initialisers that patterns choose from, in the graph's order.
 
     Left out are scalars and single numbers in arithmetic (a square root of two, an epsilon), masks, running
-    statistics, bounds, exponents, scales of quantisation, and what only comparisons read. Who writes weights as
+    statistics, bounds, exponents, scales of quantisation, means and deviations that values are standardised by, and
+    what only comparisons read. Who writes weights as
     initialisers writes constants as nodes: those count only where they hold more values than the initialisers do.
     A tensor's own name still chooses any of them.
     """
@@ -53,17 +55,21 @@ def weight_names(model: onnx.ModelProto) -> list[str]:
 
 def _weights(model: onnx.ModelProto) -> list[str]:
     """Those that look like weights by their values and by who reads them."""
-    smooth = _smooth(model.graph)
+    smooth, standards = _smooth(model.graph), _standards(model.graph)
     uses: dict[str, list[tuple[onnx.NodeProto, int]]] = {}
     for node in model.graph.node:
         for position, name in enumerate(node.input):
             uses.setdefault(name, []).append((node, position))
-    made_by = {name: node.op_type for node in model.graph.node for name in node.output}
+    made_by: dict[str, str] = {}
+    for node in model.graph.node:
+        seen = made_by.get(node.input[0], "") if node.op_type in _PASSING and node.input else node.op_type
+        made_by.update(dict.fromkeys(node.output, seen))
     return [
         tensor.name
         for tensor in model.graph.initializer
         if tensor.data_type == TensorProto.FLOAT
         and tensor.name in smooth
+        and tensor.name not in standards
         and not is_mask(tensor)
         and any(_learned(tensor, node, position, made_by) for node, position in uses.get(tensor.name, ()))
     ]
@@ -76,6 +82,32 @@ def _smooth(graph: onnx.GraphProto) -> set[str]:
         if reached.intersection(node.output) and node.op_type not in FLAT | _NO_FLOATS:
             reached |= read_by(node)
     return reached
+
+
+def _standards(graph: onnx.GraphProto) -> set[str]:
+    """The means and deviations in (x - mean) / deviation, and in (x - mean) * scale the mean.
+
+    Inputs are standardised so, and Keras on torch writes its batch normalisation so: there the scale is learned; where
+    x is a graph input it is a deviation's inverse.
+    """
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    given = {value.name for value in graph.input}
+    found: set[str] = set()
+    for node in graph.node:
+        if node.op_type in _PASSING and node.input[0] in given:
+            given.update(node.output)
+        if node.op_type != "Sub" or node.input[1] not in shapes:
+            continue
+        x, mean = node.input
+        for reader in graph.node:
+            other = [name for name in reader.input if name != node.output[0]]
+            if reader.op_type not in ("Div", "Mul") or len(other) != 1 or shapes.get(other[0]) != shapes[mean]:
+                continue
+            if reader.input[0] == node.output[0] and (reader.op_type == "Div" or x in given):
+                found.add(other[0])
+            if node.output[0] in reader.input:
+                found.add(mean)
+    return found
 
 
 def is_mask(tensor: onnx.TensorProto) -> bool:
@@ -103,5 +135,5 @@ def _quantises(node: onnx.NodeProto) -> bool:
 
 
 def _others(node: onnx.NodeProto, position: int, made_by: Mapping[str, str]) -> Iterator[bool]:
-    """Whether each other operand is a product's result: then a single number may be its bias."""
+    """Whether each other operand is a product's result, perhaps cast or turned: then a single number may be its bias."""
     return (made_by.get(name) in _PRODUCTS for place, name in enumerate(node.input) if place != position)

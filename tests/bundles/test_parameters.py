@@ -29,6 +29,14 @@ CONSTANTS = {
     "a padding value": ([node("Pad", "h p k", "y")], {"k": ones(), "p": ints(0, 0, 0, 0)}),
     "a mask": ([node("Add", "h k", "y")], {"k": np.array([0, -3.4e38, 0, -3.4e38], dtype="f4")}),
     "the mask of window attention": ([node("Add", "h k", "y")], {"k": np.array([0, -100, 0, -100], dtype="f4")}),
+    "what values are standardised by": (
+        [node("Sub", "h k", "c"), node("Div", "c l", "y")],
+        {"k": 3 * ones(4), "l": 2 * ones(4)},
+    ),
+    "what inputs are standardised by": (
+        [node("Sub", "x k", "c"), node("Mul", "c l", "d"), node("Add", "h d", "y")],
+        {"k": 3 * ones(4), "l": 2 * ones(4)},
+    ),
     "what is compared with": (
         [node("Expand", "k s", "e"), node("Greater", "h e", "c"), node("Where", "c h x", "y")],
         {"k": ones(1), "s": ints(1, 4)},
@@ -46,6 +54,7 @@ CONSTANTS = {
 WEIGHTS = {
     "a vector in arithmetic": ([node("Mul", "h k", "y")], {"k": ones(4)}),
     "a bias of one number": ([node("Add", "h k", "y")], {"k": ones(1)}),
+    "a bias of one number after a cast": ([node("Cast", "h", "c", to=1), node("Add", "c k", "y")], {"k": ones(1)}),
     "a slope": ([node("PRelu", "h k", "y")], {"k": ones(1)}),
     "a scalar in a product's place too": ([node("Mul", "h k", "q"), node("Gemm", "q w k", "y")], {"k": ones(1)}),
 }
@@ -59,6 +68,16 @@ def test_constants_are_not_chosen_by_a_pattern(name: str) -> None:
     assert "w" in weight_names(model)
     assert "k" not in trainable_names(model, ["*"])
     assert "k" in trainable_names(model, ["*", "k"])
+
+
+def test_batch_normalisation_written_in_arithmetic_has_scale_and_bias_but_no_mean() -> None:
+    nodes = [node("Sub", "h m", "c"), node("Mul", "c s", "d"), node("Add", "d b", "y")]
+    assert weight_names(model_with(nodes, m=ones(4), s=ones(4), b=ones(4))) == ["w", "s", "b"]
+
+
+def test_centres_are_weights() -> None:
+    nodes = [node("Sub", "h k", "c"), node("Mul", "c c", "y")]
+    assert weight_names(model_with(nodes, k=ones(4))) == ["w", "k"]
 
 
 @pytest.mark.parametrize("name", WEIGHTS)

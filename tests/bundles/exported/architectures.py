@@ -22,7 +22,6 @@ class Architecture:
         vocabulary: how many token numbers there are; 0 where the input is float.
         task: classes, or one value.
         frozen: name prefixes of the parameters that stay as they are.
-        foldable: whether torch's older exporter may fold constants: a turned copy of a tensor is no longer shared.
         free: the axis, beside the batch, whose size may differ from batch to batch; 0 for none.
     """
 
@@ -31,7 +30,6 @@ class Architecture:
     vocabulary: int = 0
     task: Literal["cross-entropy", "mse"] = "cross-entropy"
     frozen: tuple[str, ...] = ()
-    foldable: bool = True
     free: int = 0
 
 
@@ -246,6 +244,28 @@ class Sequence(nn.Module):
         return found
 
 
+class Shared(nn.Module):
+    """One encoder of both halves of a window, what differs between them, and a mask of what looks back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.slopes = nn.Linear(3, 8), nn.PReLU(8)
+        self.attend, self.norm = nn.Linear(8, 24, bias=False), nn.InstanceNorm1d(3)
+        self.head = nn.Linear(8, CLASSES)
+
+    def encoded(self, x: Tensor) -> Tensor:
+        levelled = self.norm(x.transpose(1, 2)).transpose(1, 2)
+        inner = self.slopes(self.embed(levelled).transpose(1, 2)).transpose(1, 2)
+        query, key, value = self.attend(inner).unsqueeze(1).chunk(3, -1)
+        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True).squeeze(1)
+        found: Tensor = (inner + seen).square().mean(1)
+        return found
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.head(self.encoded(x[:, :6]) - self.encoded(x[:, 6:]))
+        return found
+
+
 def _mlp() -> nn.Module:
     return nn.Sequential(
         nn.Flatten(), nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 12), nn.PReLU(), nn.Linear(12, CLASSES)
@@ -263,7 +283,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gru": Architecture(lambda: Recurrent(nn.GRU), (12, 3), frozen=("backbone.",)),
     "lstm": Architecture(lambda: Recurrent(nn.LSTM), (12, 3), frozen=("backbone.",)),
     "text": Architecture(lambda: Text(50), (9,), vocabulary=50),
-    "tied": Architecture(Tied, (9,), vocabulary=12, foldable=False),
+    "tied": Architecture(Tied, (9,), vocabulary=12),
+    "shared": Architecture(Shared, (12, 3)),
     "sequence": Architecture(Sequence, (12,), vocabulary=50, free=1),
     "large-text": Architecture(lambda: Text(600), (9,), vocabulary=600),
 }

@@ -30,7 +30,6 @@ def by_script(name: str, net: Any, *, opset: int = 17) -> onnx.ModelProto:
             input_names=["x"],
             output_names=["y"],
             dynamic_axes=free,
-            do_constant_folding=ARCHITECTURES[name].foldable,
         )
         return onnx.load(file)
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.oracle
 
 ARCHITECTURES = [
     "mlp", "temporal", "residual", "mobile", "bottleneck", "skipping", "encoder", "gru", "lstm", "text", "large-text",
-    "tied",
+    "tied", "shared",
 ]  # fmt: skip
 FILES = {
     "temporal": "temporal",
