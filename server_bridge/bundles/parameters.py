@@ -135,5 +135,5 @@ def _quantises(node: onnx.NodeProto) -> bool:
 
 
 def _others(node: onnx.NodeProto, position: int, made_by: Mapping[str, str]) -> Iterator[bool]:
-    """Whether each other operand is a product's result, perhaps cast or turned: then a single number may be its bias."""
+    """Whether each other operand is a product, perhaps cast or turned: then a single number may be its bias."""
     return (made_by.get(name) in _PRODUCTS for place, name in enumerate(node.input) if place != position)
