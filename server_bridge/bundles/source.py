@@ -31,7 +31,7 @@ def read_model(model: onnx.ModelProto | Path) -> onnx.ModelProto:
         return model
     if not model.is_file():
         found = "is a directory" if model.is_dir() else "does not exist"
-        raise DataError(f"{model} {found}", "give the file that the exporter wrote, .onnx; not a bundle")
+        raise DataError(f"{model} {found}", "give an .onnx file: the exporter's, or a bundle's infer.onnx")
     try:
         if model.stat().st_size > MODEL_CAP_BYTES:
             raise DataError(f"{model} has {model.stat().st_size} bytes, the cap is {MODEL_CAP_BYTES}")
