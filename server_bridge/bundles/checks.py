@@ -102,7 +102,7 @@ def trainable_names(model: onnx.ModelProto, patterns: Sequence[str]) -> list[str
             continue
         if bare in others:
             raise DataError(f"trainable tensor {bare!r} is not float32", "only float32 tensors are trained")
-        raise DataError(f"no float32 initialiser matches {bare!r}", f"there are: {', '.join(floats) or 'none'}")
+        raise DataError(f"no float32 initialiser matches {bare!r}", _there_are(model, floats))
     wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
     barred = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     weights = set(weight_names(model)).union(wanted)
@@ -112,6 +112,15 @@ def trainable_names(model: onnx.ModelProto, patterns: Sequence[str]) -> list[str
     for name in chosen:
         _refuse_value_name(name)
     return chosen
+
+
+def _there_are(model: onnx.ModelProto, floats: Sequence[str]) -> str:
+    if floats:
+        return f"there are: {', '.join(floats)}"
+    inside = sorted({node.op_type for node in model.graph.node if node.domain == "ai.onnx.ml"})
+    if inside:
+        return f"there are none: {', '.join(inside)} keep their numbers in attributes; an MLP's stand in tensors"
+    return "there are none"
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

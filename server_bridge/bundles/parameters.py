@@ -85,29 +85,39 @@ def _smooth(graph: onnx.GraphProto) -> set[str]:
 
 
 def _standards(graph: onnx.GraphProto) -> set[str]:
-    """The means and deviations in (x - mean) / deviation, and in (x - mean) * scale the mean.
+    """The numbers by which values are standardised: constants of the data, not learned.
 
-    Inputs are standardised so, and Keras on torch writes its batch normalisation so: there the scale is learned; where
-    x is a graph input it is a deviation's inverse.
+    These are the mean and deviation in (x - mean) / deviation, and the mean in (x - mean) * scale, as Keras on torch
+    writes batch normalisation, whose scale is learned. Where x is a graph input, they are whatever vector is
+    subtracted from it, and the scale too, and scale and offset in x * scale + offset.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
     given = {value.name for value in graph.input}
     found: set[str] = set()
     for node in graph.node:
-        if node.op_type in _PASSING and node.input[0] in given:
+        x, *others = node.input or ("",)
+        if node.op_type in _PASSING and x in given:
             given.update(node.output)
-        if node.op_type != "Sub" or node.input[1] not in shapes:
+        first = next((name for name in others if name in shapes), "")
+        if node.op_type not in ("Sub", "Div", "Mul") or not first:
             continue
-        x, mean = node.input
-        for reader in graph.node:
-            other = [name for name in reader.input if name != node.output[0]]
-            if reader.op_type not in ("Div", "Mul") or len(other) != 1 or shapes.get(other[0]) != shapes[mean]:
-                continue
-            if reader.input[0] == node.output[0] and (reader.op_type == "Div" or x in given):
-                found.add(other[0])
-            if node.output[0] in reader.input:
-                found.add(mean)
+        after = [(next_.op_type, name) for next_ in readers.get(node.output[0], ()) for name in next_.input]
+        alike = {(kind, name) for kind, name in after if shapes.get(name) == shapes[first]}
+        scaled = {name for kind, name in alike if kind in ("Div", "Mul")}
+        divided = {name for kind, name in alike if kind == "Div"}
+        if node.op_type == "Sub" and (scaled or (x in given and _is_vector(shapes[first]))):
+            found |= {first, *(scaled if x in given else divided)}
+        if node.op_type != "Sub" and x in given and any(kind == "Add" for kind, _ in alike):
+            found |= {first, *(name for kind, name in alike if kind == "Add")}
     return found
+
+
+def _is_vector(shape: tuple[int, ...]) -> bool:
+    return sum(size > 1 for size in shape) <= 1
 
 
 def is_mask(tensor: onnx.TensorProto) -> bool:

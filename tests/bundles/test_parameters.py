@@ -37,6 +37,11 @@ CONSTANTS = {
         [node("Sub", "x k", "c"), node("Mul", "c l", "d"), node("Add", "h d", "y")],
         {"k": 3 * ones(4), "l": 2 * ones(4)},
     ),
+    "what inputs are scaled to a range by": (
+        [node("Cast", "x", "c", to=1), node("Mul", "c k", "d"), node("Add", "d l", "e"), node("Add", "h e", "y")],
+        {"k": 3 * ones(1, 4), "l": 2 * ones(1, 4)},
+    ),
+    "what inputs are centred by": ([node("Sub", "x k", "c"), node("Add", "h c", "y")], {"k": 3 * ones(4)}),
     "what is compared with": (
         [node("Expand", "k s", "e"), node("Greater", "h e", "c"), node("Where", "c h x", "y")],
         {"k": ones(1), "s": ints(1, 4)},
@@ -75,9 +80,17 @@ def test_batch_normalisation_written_in_arithmetic_has_scale_and_bias_but_no_mea
     assert weight_names(model_with(nodes, m=ones(4), s=ones(4), b=ones(4))) == ["w", "s", "b"]
 
 
-def test_centres_are_weights() -> None:
-    nodes = [node("Sub", "h k", "c"), node("Mul", "c c", "y")]
-    assert weight_names(model_with(nodes, k=ones(4))) == ["w", "k"]
+@pytest.mark.parametrize(
+    ("nodes", "shape"),
+    [
+        ([node("Sub", "h k", "c"), node("Mul", "c c", "y")], (4,)),
+        ([node("Sub", "x k", "c"), node("ReduceL2", "c", "d", axes=[0]), node("Mul", "h d", "y")], (3, 1, 4)),
+        ([node("Mul", "x k", "c"), node("Add", "c h", "y")], (4,)),
+    ],
+    ids=["centre", "centres of inputs", "gates of inputs"],
+)
+def test_what_only_looks_like_standardisation_is_a_weight(nodes: list[onnx.NodeProto], shape: tuple[int, ...]) -> None:
+    assert weight_names(model_with(nodes, k=ones(*shape))) == ["w", "k"]
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
