@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from math import pi, sqrt
 
+import numpy as np
 import onnx
 
 from server_bridge.bundles.gradients.site import Site, unbroadcast
+
+_STEEP = float(np.finfo(np.float32).max)
+"""Times it every number of 3e-39 and more is above 1: a HardSigmoid as steep is a mask in one node, not two."""
 
 
 def clip(site: Site) -> Mapping[int, str]:
@@ -100,7 +104,8 @@ def softsign(site: Site) -> Mapping[int, str]:
 
 def relu(site: Site) -> Mapping[int, str]:
     """``max(x, 0)``; 0 at 0."""
-    return {0: _masked(site, site.graph.emit("Cast", site.node.output[0], to=onnx.TensorProto.BOOL))}
+    mask = site.graph.emit("HardSigmoid", site.node.output[0], alpha=_STEEP, beta=0.0)
+    return {0: site.graph.emit("Mul", site.upstream, mask)}
 
 
 def tanh(site: Site) -> Mapping[int, str]:

@@ -172,4 +172,4 @@ def _base_slope(site: Site) -> str:
 
 
 def _reduced(site: Site, gradient: str, position: int) -> str:
-    return unbroadcast(site.graph, gradient, site.output_shape, site.shape(position))
+    return unbroadcast(site.graph, gradient, site.output_shape, site.shape(position), site.rows)

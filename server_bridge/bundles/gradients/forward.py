@@ -13,6 +13,7 @@ from edge_agent.errors import DataError
 from server_bridge.bundles.gradients.observation import Observed, observed, unsettled
 
 _TRIAL_BATCHES = (2, 3)
+_BATCH_LED = tuple((batch,) for batch in _TRIAL_BATCHES)
 _FLOATS = (
     onnx.TensorProto.FLOAT,
     onnx.TensorProto.DOUBLE,
@@ -34,6 +35,7 @@ class Forward:
         element_types: ONNX element types, by value name.
         tensors: initialisers and Constant nodes, by value name.
         settled: integers that the graph computes and that are always the same, by value name.
+        batched: values whose first dimension is known to be the batch, as every model input's is.
     """
 
     model: onnx.ModelProto
@@ -41,6 +43,7 @@ class Forward:
     element_types: dict[str, int]
     tensors: Mapping[str, onnx.TensorProto] = field(default_factory=dict)
     settled: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    batched: frozenset[str] = frozenset()
 
     @classmethod
     def read(cls, model: onnx.ModelProto) -> Self:
@@ -54,7 +57,12 @@ class Forward:
         merged = {name: merged_shape(shape, others[name]) for name, shape in shapes.items() if name in others}
         seen = observed(model) if unsettled(model, merged) else Observed({}, {}, {})
         return cls(
-            model, merged | seen.shapes, element_types | seen.element_types, constant_tensors(model.graph), seen.settled
+            model,
+            merged | seen.shapes,
+            element_types | seen.element_types,
+            constant_tensors(model.graph),
+            seen.settled,
+            frozenset(name for name in merged if (shapes[name][:1], others[name][:1]) == _BATCH_LED),
         )
 
     def shape(self, value: str) -> Shape:

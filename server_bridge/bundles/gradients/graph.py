@@ -9,7 +9,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-Attribute = int | float | str | Sequence[int]
+Attribute = int | float | str | Sequence[int] | onnx.TensorProto
 
 
 class GraphBuilder:
@@ -23,6 +23,7 @@ class GraphBuilder:
         self.nodes: list[onnx.NodeProto] = []
         self._taken = set(taken)
         self._constants: dict[tuple[str, tuple[int, ...], bytes], onnx.TensorProto] = {}
+        self._ones: dict[str, str] = {}
         self._counter = itertools.count(1)
 
     def emit(self, operator: str, *inputs: str, **attributes: Attribute) -> str:
@@ -70,6 +71,13 @@ class GraphBuilder:
     def sum_over(self, value: str, axes: Sequence[int], *, keepdims: int) -> str:
         """``value`` summed over axes."""
         return self.emit("ReduceSum", value, self.integers(axes), keepdims=keepdims)
+
+    def ones(self, like: str) -> str:
+        """(n,): ones, n the first dimension of a value; nodes are written once a value."""
+        if like not in self._ones:
+            one = numpy_helper.from_array(np.ones(1, np.float32))
+            self._ones[like] = self.emit("ConstantOfShape", self.emit("Shape", like, start=0, end=1), value=one)
+        return self._ones[like]
 
     def branch(self) -> "GraphBuilder":
         """A builder of nodes for a branch of an `If`: names and constants are shared, nodes are its own."""

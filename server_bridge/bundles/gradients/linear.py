@@ -28,7 +28,7 @@ def gemm(site: Site) -> Mapping[int, str]:
             else graph.emit("Gemm", a, upstream, alpha=alpha, transA=1 - turned_a, transB=0)
         )
     if 2 in site.wanted:
-        offset = unbroadcast(graph, upstream, site.output_shape, site.shape(2))
+        offset = unbroadcast(graph, upstream, site.output_shape, site.shape(2), site.rows)
         gradients[2] = offset if beta == 1.0 else graph.emit("Mul", offset, graph.scalar(beta))
     return gradients
 

@@ -54,6 +54,11 @@ class Site:
         """
         return self._shape(self.node.output[0])
 
+    @property
+    def rows(self) -> str:
+        """A value that has as many rows as the first output; empty: none is known but that itself."""
+        return self.forward.model.graph.input[0].name if self.node.output[0] in self.forward.batched else ""
+
     def fixed(self, shape: Shape, what: str) -> tuple[int, ...]:
         """A shape without free dimensions.
 
@@ -151,16 +156,24 @@ def refusal(node: onnx.NodeProto, problem: str, hint: str = "") -> Obstacle:
     return Obstacle(node, problem, hint)
 
 
-def unbroadcast(graph: GraphBuilder, gradient: str, shape: Shape, target: Shape) -> str:
+def unbroadcast(graph: GraphBuilder, gradient: str, shape: Shape, target: Shape, rows: str = "") -> str:
     """Sum a gradient over the dimensions along which an operand was broadcast.
+
+    A row's, as of a bias, is a product with ones: ReduceSum down the columns takes many times as long (measured: 256
+    rows of 128, 20 us against 1.3).
 
     Args:
         graph: where to write.
         gradient: of the broadcast result.
         shape: the result's.
         target: the operand's; a free dimension is taken as not broadcast.
+        rows: a value that has as many rows as a gradient of two dimensions; empty: the gradient itself.
     """
     lead = len(shape) - len(target)
+    if lead and len(target) == 1 and target[0] is not None and target[0] == shape[-1]:
+        if lead > 1:
+            gradient, rows = graph.reshape(gradient, (-1, target[0])), ""
+        return graph.emit("MatMul", graph.ones(rows or gradient), gradient)
     stretched = [lead + axis for axis, size in enumerate(target) if size == 1 and shape[lead + axis] != 1]
     if stretched:
         gradient = graph.sum_over(gradient, stretched, keepdims=1)
