@@ -18,6 +18,7 @@ from server_bridge.bundles.settings import BuildSettings
 
 HEAD_FILE = "head.onnx"
 _DENSE = ("Gemm", "MatMul")
+_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -171,9 +172,10 @@ def _live(served: onnx.ModelProto) -> set[str]:
 
 def _fixed_shape(forward: Forward, value: str) -> Sequence[int]:
     """The shape of one sample's embedding."""
-    produced = {name for node in forward.model.graph.node for name in node.output}
+    produced = [name for node in forward.model.graph.node for name in node.output]
     if value not in produced:
-        raise DataError(f"embedding {value!r} is no value that the graph computes", "name a node's output")
+        last = ", ".join(repr(name) for name in produced[-_NAMED:])
+        raise DataError(f"embedding {value!r} is no value that the graph computes", f"the last that it does: {last}")
     shape = forward.shapes.get(value)
     if shape is None or len(shape) < 2 or shape[0] is not None or None in shape[1:]:
         raise DataError(

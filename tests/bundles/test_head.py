@@ -160,7 +160,7 @@ def bare() -> onnx.ModelProto:
         (tied(), None, "tensor 'a' is used above 'h' and below it"),
         (linear(), None, "only dense layer reads its input"),
         (bare(), None, "no dense layer"),
-        (conv1d(), "nothing", "'nothing' is no value that the graph computes"),
+        (conv1d(), "nothing", r"'nothing' is no value that the graph computes \(the last that it does: '.*'y'"),
         (conv1d(), "x", "'x' is no value that the graph computes"),
         (conv1d(), "y", "no trainable tensor lies above 'y'|does not depend on 'y'"),
         (conv1d(), "d.w", "is no value"),
