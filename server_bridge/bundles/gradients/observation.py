@@ -17,7 +17,7 @@ _TRIALS = ((2, 3), (17, 23), (64, 96), (256, 320))
 """Pairs of sizes for free dimensions other than the batch: nets bar some, for a kernel or a table's length."""
 _BATCHES = (2, 3)
 _SIZES_MAX = 64
-"""Elements of an integer tensor that can be sizes, axes or bounds; longer ones are data."""
+"""Elements of a tensor that can be sizes, axes, bounds or scales; longer ones are data."""
 _BY_SHAPE = ("Shape", "Size")
 _BY_DATA = ("NonZero", "Unique", "Compress", "NonMaxSuppression", "StringSplit")
 """Operators whose outputs' shapes depend on the data: zeros would show one that means nothing."""
@@ -28,7 +28,7 @@ Shape = tuple[int | None, ...]
 
 @dataclass(frozen=True)
 class Observed:
-    """What two trial runs agree on, by value name: see `Forward`."""
+    """What two trial runs agree on, by value name: see `Forward`. What is trained counts as settled, too."""
 
     shapes: dict[str, Shape]
     element_types: dict[str, int]
@@ -63,7 +63,7 @@ def observed(model: onnx.ModelProto) -> Observed:
             runs = [session.run(_zeros(model, batch, size)) for batch, size in zip(_BATCHES, sizes, strict=True)]
         except DataError:
             continue
-        return _compared(runs, names, _sizes_only(model))
+        return _compared(runs, names, _inputless(model))
     return Observed({}, {}, {})
 
 
@@ -88,7 +88,7 @@ def _visible(model: onnx.ModelProto) -> list[str]:
     return names
 
 
-def _sizes_only(model: onnx.ModelProto) -> set[str]:
+def _inputless(model: onnx.ModelProto) -> set[str]:
     """Values that depend on the inputs' shapes at most, not on what they hold."""
     data = {value.name for value in model.graph.input}
     sizes = set()
@@ -116,7 +116,7 @@ def _zeros(model: onnx.ModelProto, batch: int, size: int) -> dict[str, NDArray[A
     return feeds
 
 
-def _compared(runs: Sequence[dict[str, NDArray[Any]]], names: Sequence[str], sizes_only: set[str]) -> Observed:
+def _compared(runs: Sequence[dict[str, NDArray[Any]]], names: Sequence[str], inputless: set[str]) -> Observed:
     seen = Observed({}, {}, {})
     for name in names:
         one, other = (run[name] for run in runs)
@@ -125,6 +125,6 @@ def _compared(runs: Sequence[dict[str, NDArray[Any]]], names: Sequence[str], siz
         seen.shapes[name] = tuple(a if a == b else None for a, b in zip(one.shape, other.shape, strict=True))
         if one.dtype.kind in "fiub":
             seen.element_types[name] = helper.np_dtype_to_tensor_dtype(one.dtype)
-        if name in sizes_only and one.dtype.kind in "iub" and one.size <= _SIZES_MAX and np.array_equal(one, other):
+        if name in inputless and one.dtype.kind in "iubf" and one.size <= _SIZES_MAX and np.array_equal(one, other):
             seen.settled[name] = one
     return seen

@@ -111,16 +111,21 @@ ANY_OUTPUT = frozenset({"Split"})
 ANY_TYPE = frozenset({"Cast"})
 """Operators whose output need not be float32."""
 
+_DRAWN = "it draws other numbers in each run; export the model in evaluation mode"
+
 REFUSED: Mapping[str, str] = MappingProxyType(
     {
         "DequantizeLinear": "quantised values are not trained",
         "QuantizeLinear": "quantised values are not trained",
+        "Bernoulli": _DRAWN,
         "GRU": "recurrent layers stay frozen",
         "LSTM": "recurrent layers stay frozen",
         "RNN": "recurrent layers stay frozen",
         "If": "branches stay frozen",
         "Loop": "loops stay frozen",
         "Scan": "loops stay frozen",
+        "RandomNormalLike": _DRAWN,
+        "RandomUniformLike": _DRAWN,
         "ReduceProd": "a product's slope divides by its factors, which may be 0",
         "ScatterND": "written slices are not traced",
         "ScatterElements": "written elements are not traced",

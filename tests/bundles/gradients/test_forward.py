@@ -58,6 +58,23 @@ def test_sizes_that_a_graph_computes_are_settled_and_the_batch_is_not() -> None:
     assert "size" not in forward.settled
 
 
+def test_scales_that_a_graph_puts_together_are_settled() -> None:
+    """As torch's older exporter writes an enlargement where it may not fold constants."""
+    nodes = [
+        node("Conv", "x w", "h"),
+        node("Concat", "keep twice", "scales", axis=0),
+        node("Resize", "h - scales", "r", mode="linear"),
+        node("ReduceMean", "r", "y", axes=[2, 3], keepdims=0),
+    ]
+    tensors = drawn(np.random.default_rng(0), w=(4, 1, 2, 2)) | {
+        "keep": np.ones(2, "f4"),
+        "twice": np.full(2, 2.0, "f4"),
+    }
+    model = model_of(nodes, tensors, shape=[1, 4, 4], output=[4])
+    x = np.random.default_rng(1).normal(size=(3, 1, 4, 4)).astype("f4")
+    check_gradients(model, ["w"], "cross-entropy", x, np.array([0, 1, 3]))
+
+
 def test_numbers_that_depend_on_the_input_are_not_settled() -> None:
     """They are alike in trial runs, which see zeros."""
     nodes = [

@@ -17,6 +17,10 @@ REFUSED = [
         r"\(Pad\): input pads goes round more than once where mode is 'wrap'",
     ),
     (
+        Case("noise", (4, 3), [node("RandomNormalLike", "h", "q", name="n"), node("Add", "h q")]),
+        r"\(RandomNormalLike\): .* it draws other numbers in each run; export the model in evaluation mode",
+    ),
+    (
         Case(
             "reflect inwards",
             (4, 3),
