@@ -39,7 +39,8 @@ def check_labels(labels: NDArray[Any], size: int, spec: TrainingGraphSpec, class
 
 def _class_numbers(flat: NDArray[Any], classes: int, ignored: int | None) -> NDArray[np.int64]:
     numbers = flat.astype(np.int64)
-    if numbers.view(np.uint64).max() < classes:  # a negative number is a huge one here: one pass, not four
+    magnitudes = numbers.view(np.uint64)  # a negative number is a huge one here: one pass, not four
+    if magnitudes.item(magnitudes.argmax()) < classes:  # argmax is no ufunc: a fifth of max's time
         return numbers
     outside = (numbers < 0) | (numbers >= classes)
     if ignored is not None:

@@ -1,5 +1,6 @@
 """What a training graph is fed beside samples: parameters, states, scalars and class vectors, in memory of ours."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,7 +35,9 @@ class Scalars:
             raise DataError(f"{spec.file} needs scalar {min(unknown)!r}, unknown to this agent")
         self._spec = spec
         self._given: dict[str, float] = {}
+        self._rate = math.nan
         self.buffers: Buffers = {name: np.zeros((), dtype=np.float32) for name in spec.scalars}
+        self._step = self.buffers.get(STEP)
         self._set(spec.defaults)
 
     def set(self, learning_rate: float, step: int, given: Mapping[str, float]) -> None:
@@ -48,14 +51,15 @@ class Scalars:
         Raises:
             DataError: one is unknown to the graph, or out of range (named): nothing has changed then.
         """
-        if unfit := unfit_rate(learning_rate):
+        if learning_rate != self._rate and (unfit := unfit_rate(learning_rate)):
             raise DataError(unfit)
         if given != self._given:
             self._set(given)
             self._given = dict(given)
-        self.buffers[LEARNING_RATE][...] = learning_rate
-        if STEP in self.buffers:
-            self.buffers[STEP][...] = step
+        if learning_rate != self._rate:
+            self.buffers[LEARNING_RATE][...] = self._rate = learning_rate
+        if self._step is not None:
+            self._step[...] = step
 
     def _set(self, given: Mapping[str, float]) -> None:
         unfit = unfit_scalar(self._spec, given)
