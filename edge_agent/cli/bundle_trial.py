@@ -60,6 +60,8 @@ def main(directory: str, graph: str) -> None:
         found = Tried(tuple(trials), start)
     except EdgeError as error:
         found = Tried((), start, str(error))
+    except MemoryError as error:
+        found = Tried((), start, f"the memory does not suffice: {error}")
     print(json.dumps(asdict(found)))
 
 

@@ -3,6 +3,7 @@
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,8 +214,11 @@ def _sync_directory(directory: Path) -> None:
 
 def _read_capped(path: Path, cap_bytes: int) -> bytes:
     try:
-        if path.stat().st_size > cap_bytes:
-            raise DataError(f"{path} has {path.stat().st_size} bytes, the cap is {cap_bytes}")
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):  # a device has size 0 and no end, a pipe waits for ever
+            raise DataError(f"{path} is no file")
+        if found.st_size > cap_bytes:
+            raise DataError(f"{path} has {found.st_size} bytes, the cap is {cap_bytes}")
         return path.read_bytes()
     except FileNotFoundError:
         raise DataError(f"{path} is absent") from None

@@ -31,7 +31,7 @@ class InferenceModel:
 
     Raises:
         DataError: a tensor is missing, extra, misshapen, wrongly typed or not finite (named), the bundle has
-            no such task, or the graph is refused by onnxruntime.
+            no such task, or the graph is refused by onnxruntime or lacks an output that the manifest says.
     """
 
     def __init__(
@@ -54,6 +54,9 @@ class InferenceModel:
         file = INFERENCE_GRAPH if chosen is None else chosen.file
         own = weights_of(bundle.manifest, weights, chosen)
         self._session = Session(file, bundle.read(file), own, threads=threads, lent=bundle.frozen(file, frozen))
+        given = {output.name for output in self._session.native.get_outputs()}
+        if absent := sorted({output.name for output in bundle.manifest.outputs} - given):
+            raise DataError(f"{file} has no output {absent[0]!r}, which the manifest says", "build the bundle again")
 
     def run(
         self, features: Mapping[str, NDArray[Any]], outputs: Sequence[str] | None = None

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,6 +24,7 @@ FREE_SIZE = 16
 LEARNING_RATE = 1e-4
 _WARM_UP, _RUNS_MAX, _ENOUGH_S = 2, 30, 0.5
 _FLOAT_BYTES = 4
+_INPUT_BYTES_CAP = 1024 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +98,17 @@ def buffer_bytes(bundle: Bundle, spec: TrainingGraphSpec) -> int:
 
 
 def random_features(inputs: Sequence[TensorSpec], rows: int, seed: int = 0) -> dict[str, NDArray[Any]]:
-    """Normal values for floats, zeros for the rest: a whole number that is looked up may be no other."""
+    """Normal values for floats, zeros for the rest: a whole number that is looked up may be no other.
+
+    Raises:
+        DataError: they would take more than a gigabyte (named): a manifest can say any size.
+    """
     rng = np.random.default_rng(seed)
     features: dict[str, NDArray[Any]] = {}
     for spec in inputs:
         shape = [rows, *(size if isinstance(size, int) else FREE_SIZE for size in spec.shape[1:])]
+        if (size_bytes := 8 * prod(shape)) > _INPUT_BYTES_CAP:
+            raise DataError(f"input {spec.name!r}: {rows} samples of shape {shape[1:]} take {size_bytes:,} bytes")
         values = rng.normal(size=shape) if spec.dtype.startswith("float") else np.zeros(shape)
         features[spec.name] = values.astype(spec.dtype)
     return features

@@ -72,6 +72,15 @@ def test_absent_file_is_named(bundle: Bundle, name: str) -> None:
         load_bundle(bundle.path)
 
 
+def test_what_is_no_file_is_never_read(bundle: Bundle) -> None:
+    path = bundle.path / "infer.onnx"
+    for make in (os.mkfifo, lambda place: os.symlink("/dev/zero", place), os.mkdir):
+        path.unlink() if path.exists() else None
+        make(path)  # type: ignore[operator]  # of different signatures
+        with pytest.raises(DataError, match=r"infer\.onnx is no file"):
+            load_bundle(bundle.path)
+
+
 def test_file_that_changes_after_loading_is_refused_when_read(bundle: Bundle) -> None:
     (bundle.path / WEIGHTS).write_bytes(b"other")
     with pytest.raises(DataError, match=f"{WEIGHTS} is not the file"):

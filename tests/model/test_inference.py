@@ -1,6 +1,7 @@
 """Weights from outside the graph: exact, complete, refused by name."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +111,10 @@ def test_a_graph_whose_names_are_no_text_is_refused_as_data(tmp_path: Path) -> N
     for name in (b"loss", b"Softmax"):
         with pytest.raises(DataError, match=r"train/sgd\.onnx"):
             Session("train/sgd.onnx", graph.replace(name, b"\xe5" + name[1:], 1), {}, threads=1)
+
+
+def test_an_output_that_the_graph_does_not_have_is_named(bundle: Bundle) -> None:
+    other = bundle.manifest.outputs[0].model_copy(update={"name": "scores"})
+    changed = replace(bundle, manifest=bundle.manifest.model_copy(update={"outputs": [other]}))
+    with pytest.raises(DataError, match=r"infer.onnx has no output 'scores'"):
+        InferenceModel(changed, bundle.initial_weights())

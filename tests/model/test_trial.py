@@ -46,6 +46,12 @@ def test_random_features_have_the_inputs_shapes_and_types() -> None:
     assert not features["token"].any()
 
 
+def test_sizes_that_no_memory_holds_are_refused() -> None:
+    for shape in ([2**31], [2**20, 2**20]):
+        with pytest.raises(DataError, match=r"input 'x': 1 samples of shape .* bytes"):
+            random_features([TensorSpec(name="x", dtype="float32", shape=["n", *shape])], 1)
+
+
 def test_random_labels_are_of_the_classes(bundle: Bundle) -> None:
     spec = bundle.training_graph("sgd")
     labels = random_labels(spec, 3, 100)
