@@ -1,5 +1,6 @@
 """Optimisers: from gradients to the direction in which parameters move, as torch defines them."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -111,16 +112,18 @@ def _adam_directions(
 def _bias_corrections(graph: GraphBuilder) -> tuple[str, str]:
     """The share of the learning rate, and the epsilon, of moving sums; float32.
 
-    With k = sqrt((1 - beta2^step) / (1 - beta2)): k (1 - beta1) / (1 - beta1^step), and k epsilon. Computed in
-    float64, since 1 - 0.999 is off by 1e-5 in float32, and for both betas at once.
+    With u = 1 - beta1^step and w = 1 - beta2^step: c sqrt(w) / u and d sqrt(w), c = (1 - beta1) / sqrt(1 - beta2) and
+    d = epsilon / sqrt(1 - beta2). Computed in float64, since 1 - 0.999 is off by 1e-5 in float32, and side by side: a
+    third base of 0 brings c into the product.
     """
-    betas = np.array([ADAM_BETA_1, ADAM_BETA_2])
-    step = graph.emit("Cast", STEP, to=onnx.TensorProto.DOUBLE)
-    missing = graph.emit("Sub", graph.constant(np.ones(2)), graph.emit("Pow", graph.constant(betas), step))
-    scaled = graph.emit("Div", missing, graph.constant(1 - betas))
-    both = graph.emit("Cast", graph.emit("Pow", scaled, graph.constant(np.array([-1.0, 0.5]))), to=_FLOAT)
-    root = graph.emit("Gather", both, graph.constant(np.array(1, dtype=np.int64)))
-    return graph.emit("ReduceProd", both, keepdims=0), graph.emit("Mul", root, graph.scalar(ADAM_EPSILON))
+    root = math.sqrt(1 - ADAM_BETA_2)
+    whole = graph.constant(np.array([1.0, 1.0, (1 - ADAM_BETA_1) / root]))
+    bases = graph.constant(np.array([ADAM_BETA_1, ADAM_BETA_2, 0.0]))
+    missing = graph.emit("Sub", whole, graph.emit("Pow", bases, STEP))
+    factors = graph.emit("Cast", graph.emit("Pow", missing, graph.constant(np.array([-1.0, 0.5, 1.0]))), to=_FLOAT)
+    square_root = graph.emit("Gather", factors, graph.constant(np.array(1, dtype=np.int64)))
+    epsilon = graph.emit("Mul", square_root, graph.scalar(ADAM_EPSILON / root))
+    return graph.emit("ReduceProd", factors, keepdims=0), epsilon
 
 
 def _moving_sum(graph: GraphBuilder, state: str, value: str, beta: float) -> str:
