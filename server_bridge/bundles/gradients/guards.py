@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from server_bridge.bundles.gradients.graph import GraphBuilder
-from server_bridge.bundles.gradients.optimisers import LEARNING_RATE, WEIGHT_DECAY, Optimiser
+from server_bridge.bundles.gradients.optimisers import LEARNING_RATE, WEIGHT_DECAY, Movement, Optimiser
 from server_bridge.bundles.gradients.packing import NOTHING_PACKED, Pack
 
 CLIP_NORM, UPDATE_NORM_CAP = "clip_norm", "update_norm_cap"
@@ -39,6 +39,7 @@ class Step:
         decayed: whether weight_decay x t is added to the gradient of t, after the clipping as torch has it.
         counted: a scalar, 0 where nothing in the batch counts; None: something always does.
         pack: the tensors that go through the optimiser side by side.
+        scaled: whether the gradients are multiplied with the learning rate already.
     """
 
     gradients: Mapping[str, str]
@@ -46,6 +47,7 @@ class Step:
     decayed: bool = False
     counted: str | None = None
     pack: Pack = NOTHING_PACKED
+    scaled: bool = False
 
 
 def write_guarded(
@@ -67,25 +69,31 @@ def write_guarded(
     """
     trained = list(step.gradients)
     step = replace(step, gradients=step.pack.gathered(graph, step.gradients))
-    norm = graph.emit_as(GRADIENT_NORM, "Sqrt", _square_sum(graph, list(step.gradients.values())))
+    length = _norm(graph, step.gradients, graph.fresh("length") if step.scaled else GRADIENT_NORM)
+    if step.scaled:
+        graph.emit_as(GRADIENT_NORM, "Div", length, LEARNING_RATE)
     states = [f"{state}.{name}" for state in optimiser.state for name in step.gradients]
     changing = [*trained, *step.renewed, *states]
     sizes: list[Sequence[int | None]] = [*(shapes[name] for name in changing), (), ()]
     plain, other, bounded, left = graph.branch(), graph.branch(), graph.branch(), graph.branch()
     inner = [other.fresh(f"out.{name}") for name in (*changing, UPDATE_NORM, SKIPPED)]
-    held = _graph(bounded, _moved(bounded, step, optimiser, changing, norm), sizes)
+    held = _graph(bounded, _bounded(bounded, step, optimiser, changing), sizes)
     _choose(
-        other, _finite(other, step, other.emit("Add", norm, LEARNING_RATE)), inner, held, _left(left, changing, sizes)
+        other,
+        _finite(other, step, other.emit("Add", GRADIENT_NORM, LEARNING_RATE)),
+        inner,
+        held,
+        _left(left, changing, sizes),
     )
-    taken = _graph(plain, _moved(plain, step, optimiser, changing, None), sizes)
+    taken = _graph(plain, _plain(plain, step, optimiser, changing, length), sizes)
     ends = [*(f"out.{name}" for name in changing), UPDATE_NORM, SKIPPED]
-    _choose(graph, _finite(graph, step, _lifted(graph, norm)), ends, taken, _graph(other, inner, sizes))
+    _choose(graph, _finite(graph, step, _lifted(graph)), ends, taken, _graph(other, inner, sizes))
 
 
-def _lifted(graph: GraphBuilder, norm: str) -> str:
+def _lifted(graph: GraphBuilder) -> str:
     """Norm and rate, or what no step is taken at where there is a bound of 1e-21 or more."""
     bounds = graph.emit("Mul", graph.emit("Add", CLIP_NORM, UPDATE_NORM_CAP), graph.scalar(_LIFT))
-    return graph.emit("Add", graph.emit("Add", norm, LEARNING_RATE), bounds)
+    return graph.emit("Add", graph.emit("Add", GRADIENT_NORM, LEARNING_RATE), bounds)
 
 
 def _finite(graph: GraphBuilder, step: Step, size: str) -> str:
@@ -96,33 +104,55 @@ def _finite(graph: GraphBuilder, step: Step, size: str) -> str:
     return graph.emit("And", finite, graph.emit("Greater", step.counted, graph.scalar(0.0)))
 
 
-def _moved(
-    graph: GraphBuilder, step: Step, optimiser: Optimiser, changing: Sequence[str], norm: str | None
-) -> list[str]:
-    """A branch's outputs where the step is taken; ``norm`` is the gradient's where there are bounds."""
-    gradients, parameters = step.gradients, {name: name for name in step.gradients}
+def _plain(graph: GraphBuilder, step: Step, optimiser: Optimiser, changing: Sequence[str], length: str) -> list[str]:
+    """The outputs of the branch that has no bounds; ``length`` is the norm of the gradients as they come."""
+    movement = _movement(graph, step, optimiser, step.gradients)
+    ways = _scaled(graph, movement.directions, None if step.scaled else movement.rate)
+    if movement.directions != step.gradients:
+        update_norm = _norm(graph, ways, graph.fresh("length"))
+    elif step.scaled:
+        update_norm = graph.emit("Identity", length)
+    else:
+        update_norm = graph.emit("Mul", length, movement.rate)
+    return _moved(graph, step, changing, movement, ways, update_norm)
+
+
+def _bounded(graph: GraphBuilder, step: Step, optimiser: Optimiser, changing: Sequence[str]) -> list[str]:
+    """The outputs of the branch that has a bound, or two."""
+    scale = _at_most(graph, CLIP_NORM, graph.emit("Add", GRADIENT_NORM, graph.scalar(CLIP_EPSILON)))
+    movement = _movement(graph, step, optimiser, _scaled(graph, step.gradients, scale))
+    length = _norm(graph, movement.directions, graph.fresh("length"))
+    if not step.scaled:
+        length = graph.emit("Mul", length, movement.rate)
+    held = _at_most(graph, UPDATE_NORM_CAP, length)
+    ways = _scaled(graph, movement.directions, held if step.scaled else graph.emit("Mul", movement.rate, held))
+    return _moved(graph, step, changing, movement, ways, graph.emit("Mul", length, held))
+
+
+def _movement(graph: GraphBuilder, step: Step, optimiser: Optimiser, gradients: Mapping[str, str]) -> Movement:
+    parameters = {name: name for name in step.gradients}
     if step.pack.shapes and (step.decayed or WEIGHT_DECAY in optimiser.scalars):
         parameters = step.pack.gathered(graph, parameters | {name: name for name in step.pack.shapes})
-    if norm is not None:
-        scale = _at_most(graph, CLIP_NORM, graph.emit("Add", norm, graph.scalar(CLIP_EPSILON)))
-        gradients = {name: graph.emit("Mul", gradient, scale) for name, gradient in gradients.items()}
     if step.decayed:
         gradients = {
             name: graph.emit("Add", gradient, graph.emit("Mul", parameters[name], WEIGHT_DECAY))
             for name, gradient in gradients.items()
         }
-    movement = optimiser.move(graph, gradients, parameters)
-    rate = movement.rate
-    known = norm is None and movement.directions == step.gradients
-    length = GRADIENT_NORM if known else graph.emit("Sqrt", _square_sum(graph, list(movement.directions.values())))
-    length = graph.emit("Mul", length, rate)
-    if norm is not None:
-        held = _at_most(graph, UPDATE_NORM_CAP, length)
-        rate, length = graph.emit("Mul", rate, held), graph.emit("Mul", length, held)
+    return optimiser.move(graph, gradients, parameters)
+
+
+def _moved(
+    graph: GraphBuilder,
+    step: Step,
+    changing: Sequence[str],
+    movement: Movement,
+    ways: Mapping[str, str],
+    update_norm: str,
+) -> list[str]:
+    """The outputs of a branch that takes the step: parameters move by -way."""
     values = {name: graph.emit("Identity", value) for name, value in step.renewed.items()} | dict(movement.states)
-    ways = {name: graph.emit("Mul", direction, rate) for name, direction in movement.directions.items()}
     values |= {name: graph.emit("Sub", name, way) for name, way in step.pack.scattered(graph, ways).items()}
-    return [*(values[name] for name in changing), length, graph.emit("Identity", graph.scalar(0.0))]
+    return [*(values[name] for name in changing), update_norm, graph.emit("Identity", graph.scalar(0.0))]
 
 
 def _left(graph: GraphBuilder, changing: Sequence[str], sizes: Sequence[Sequence[int | None]]) -> onnx.GraphProto:
@@ -144,11 +174,19 @@ def _at_most(graph: GraphBuilder, bound: str, length: str) -> str:
     return graph.emit("Where", graph.emit("Cast", bound, to=TensorProto.BOOL), factor, graph.scalar(1.0))
 
 
-def _square_sum(graph: GraphBuilder, values: Sequence[str]) -> str:
-    parts = [graph.emit("ReduceSumSquare", value, keepdims=0) for value in values]
+def _norm(graph: GraphBuilder, values: Mapping[str, str], name: str) -> str:
+    """The Euclidean norm of tensors side by side, under a name."""
+    if len(values) == 1:
+        return graph.emit_as(name, "ReduceL2", *values.values(), keepdims=0)
+    parts = [graph.emit("ReduceSumSquare", value, keepdims=0) for value in values.values()]
     if len(parts) > _FEW:
-        return graph.emit("Sum", *parts)
-    return functools.reduce(lambda total, part: graph.emit("Add", total, part), parts)
+        return graph.emit_as(name, "Sqrt", graph.emit("Sum", *parts))
+    return graph.emit_as(name, "Sqrt", functools.reduce(lambda total, part: graph.emit("Add", total, part), parts))
+
+
+def _scaled(graph: GraphBuilder, values: Mapping[str, str], factor: str | None) -> dict[str, str]:
+    """Each times a factor; None is 1."""
+    return {name: value if factor is None else graph.emit("Mul", value, factor) for name, value in values.items()}
 
 
 def _graph(branch: GraphBuilder, outputs: Sequence[str], sizes: Sequence[Sequence[int | None]]) -> onnx.GraphProto:

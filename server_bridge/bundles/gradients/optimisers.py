@@ -42,12 +42,14 @@ class Optimiser:
         scalars: float32 graph inputs, and what they are where nobody sets them; None: somebody must.
         move: writes the movement, given gradients by tensor and the parameters by tensor.
         packs: whether small tensors go through it side by side, as a tensor named ``packed``.
+        linear: whether its update is rate x gradient and nothing else.
     """
 
     state: tuple[str, ...]
     scalars: Mapping[str, float | None]
     move: Callable[[GraphBuilder, Mapping[str, str], Mapping[str, str]], Movement]
     packs: bool = False
+    linear: bool = False
 
 
 def _sgd(graph: GraphBuilder, gradients: Mapping[str, str], parameters: Mapping[str, str]) -> Movement:
@@ -132,7 +134,7 @@ def _moving_sum(graph: GraphBuilder, state: str, value: str, beta: float) -> str
 
 OPTIMISERS: Mapping[OptimiserName, Optimiser] = MappingProxyType(
     {
-        "sgd": Optimiser((), {LEARNING_RATE: None}, _sgd),
+        "sgd": Optimiser((), {LEARNING_RATE: None}, _sgd, linear=True),
         "momentum": Optimiser(("momentum",), {LEARNING_RATE: None, MOMENTUM: 0.9}, _momentum),
         "adam": Optimiser(("m", "v"), {LEARNING_RATE: None, STEP: None}, _adam, packs=True),
         "adamw": Optimiser(

@@ -15,7 +15,7 @@ from server_bridge.bundles.gradients.graph import GraphBuilder, needed_nodes, re
 from server_bridge.bundles.gradients.guards import CLIP_NORM, REPORTS, UPDATE_NORM_CAP, Step, write_guarded
 from server_bridge.bundles.gradients.losses import LABEL, LOSS
 from server_bridge.bundles.gradients.objective import Objective, trained_value, write_objective
-from server_bridge.bundles.gradients.optimisers import OPTIMISERS, WEIGHT_DECAY
+from server_bridge.bundles.gradients.optimisers import LEARNING_RATE, OPTIMISERS, WEIGHT_DECAY
 from server_bridge.bundles.gradients.packing import NOTHING_PACKED, PACKED, Pack, small_tensors
 from server_bridge.bundles.gradients.proximal import BASE, PROXIMAL, pull_to_base
 from server_bridge.bundles.gradients.reverse import differentiate
@@ -63,6 +63,11 @@ class Plan:
         """Whether weight decay is added to the gradient."""
         return self.weight_decay and WEIGHT_DECAY not in OPTIMISERS[self.optimiser].scalars
 
+    @property
+    def scaled(self) -> bool:
+        """Whether the loss's gradient is multiplied with the learning rate, which saves a pass over the parameters."""
+        return OPTIMISERS[self.optimiser].linear and not (self.anchored or self.decayed)
+
 
 def training_graph(forward: Forward, output: str, plan: Plan) -> TrainingGraph:
     """Write a training step.
@@ -88,10 +93,11 @@ def training_graph(forward: Forward, output: str, plan: Plan) -> TrainingGraph:
     spec = _spec(plan, list(renewed), pack)
     _refuse_reserved(forward, spec)
     loss = write_objective(graph, forward, value, plan.objective)
-    gradients = differentiate(graph, forward, nodes, value, loss.name, plan.trainable)
+    upstream = graph.emit("Mul", loss.name, LEARNING_RATE) if plan.scaled else loss.name
+    gradients = differentiate(graph, forward, nodes, value, upstream, plan.trainable)
     if plan.anchored:
         gradients = pull_to_base(graph, gradients)
-    step = Step(gradients, renewed, plan.decayed, loss.counted, pack)
+    step = Step(gradients, renewed, plan.decayed, loss.counted, pack, plan.scaled)
     write_guarded(graph, step, OPTIMISERS[plan.optimiser], carried(forward, spec))
     return TrainingGraph(_assemble(forward, graph, plan, spec), spec)
 
