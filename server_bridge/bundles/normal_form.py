@@ -7,6 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from edge_agent.errors import DataError
 from server_bridge.bundles.gradients.forward import constant_tensors
 from server_bridge.bundles.parameters import FROM_NODE
+from server_bridge.bundles.sequences import cut_sequences
 from server_bridge.bundles.shared_tensors import join_copies
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16)
@@ -18,7 +19,8 @@ def normal_form(model: onnx.ModelProto) -> None:
     What Constant nodes hold becomes initialisers, so that weights are found whoever wrote them. Parameters that torch
     wrote once, since they were equal, are parted again: trained together they would be tied; one that it wrote twice
     is one again (see `join_copies`). Dropout drops
-    nothing, also where a model was exported in training mode: it is served and fine-tuned alike. A classifier's
+    nothing, also where a model was exported in training mode: it is served and fine-tuned alike. Parts that are taken
+    from a sequence are cut out of the tensor that was split. A classifier's
     tail, as skl2onnx writes it, is cut off (see `cut_labels`).
 
     Raises:
@@ -27,6 +29,7 @@ def normal_form(model: onnx.ModelProto) -> None:
     _constants_outside(model.graph)
     join_copies(model.graph, _part_equals(model.graph))
     _without_dropping(model.graph)
+    cut_sequences(model.graph)
     cut_labels(model.graph)
 
 
