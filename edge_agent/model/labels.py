@@ -9,6 +9,32 @@ from edge_agent.errors import DataError
 from edge_agent.wire.manifest import TrainingGraphSpec
 
 _OF_CLASSES = ("cross-entropy", "binary-cross-entropy")
+_SIGNED, _UNSIGNED = np.dtype(np.int64), np.dtype(np.uint64)
+
+
+class LabelCheck:
+    """:func:`check_labels` for the same graph again and again: what is as expected costs a few comparisons.
+
+    Args:
+        spec: of the graph.
+        classes: how many; None for a regression.
+    """
+
+    def __init__(self, spec: TrainingGraphSpec, classes: int | None) -> None:
+        self._spec, self._classes = spec, classes
+        self._below = classes or 0 if spec.loss in _OF_CLASSES else 0
+
+    def __call__(self, labels: NDArray[Any], size: int) -> NDArray[Any]:
+        """The labels as the graph takes them, those given where they fit.
+
+        Raises:
+            DataError: as :func:`check_labels`.
+        """
+        if labels.dtype == _SIGNED and labels.shape == (size,) and size:
+            magnitudes = labels.view(_UNSIGNED)  # a negative number is a huge one here: one pass, not four
+            if magnitudes.item(magnitudes.argmax()) < self._below:  # argmax is no ufunc: a fifth of max's time
+                return labels
+        return check_labels(labels, size, self._spec, self._classes)
 
 
 def check_labels(labels: NDArray[Any], size: int, spec: TrainingGraphSpec, classes: int | None) -> NDArray[Any]:
@@ -20,7 +46,7 @@ def check_labels(labels: NDArray[Any], size: int, spec: TrainingGraphSpec, class
         spec: of the graph, whose loss says what labels are.
         classes: how many; None for a regression.
 
-    Returns: (n,) int64 for a classification, (n,) float32 for a regression.
+    Returns: (n,) int64 for a classification, (n,) float32 for a regression; the labels' own memory where they fit.
 
     Raises:
         DataError: empty batch, wrong dtype, shape or range.
@@ -38,10 +64,7 @@ def check_labels(labels: NDArray[Any], size: int, spec: TrainingGraphSpec, class
 
 
 def _class_numbers(flat: NDArray[Any], classes: int, ignored: int | None) -> NDArray[np.int64]:
-    numbers = flat.astype(np.int64)
-    magnitudes = numbers.view(np.uint64)  # a negative number is a huge one here: one pass, not four
-    if magnitudes.item(magnitudes.argmax()) < classes:  # argmax is no ufunc: a fifth of max's time
-        return numbers
+    numbers = flat.astype(np.int64, copy=False)
     outside = (numbers < 0) | (numbers >= classes)
     if ignored is not None:
         outside &= numbers != ignored

@@ -14,7 +14,7 @@ from edge_agent.model.bundle import Bundle
 from edge_agent.model.features import InputCheck
 from edge_agent.model.head import fed_inputs
 from edge_agent.model.inference import primary_output, refuse_unfit_weights
-from edge_agent.model.labels import check_labels
+from edge_agent.model.labels import LabelCheck
 from edge_agent.model.session import RUNTIME_ERRORS, Session, first_line
 from edge_agent.model.step_inputs import LOSS, ClassVectors, Scalars, anchors, check_interface, initial_buffers
 from edge_agent.wire.manifest import TensorSpec
@@ -24,6 +24,8 @@ from edge_agent.wire.tensors import Weights
 SKIPPED = "skipped"
 LARGE_SAMPLE_VALUES = 1024
 """From here on a net's intermediate values are taken to be large: their memory is not planned as one block."""
+COPIED_MAX_BYTES = 16_384
+"""Of a batch's features that are copied to bound memory: binding an array takes a microsecond, as copying so much."""
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -51,7 +53,7 @@ class TrainingStep:
         self.spec = bundle.training_graph(graph_name)
         self._classes = seen_by(bundle.manifest, self.spec.task).classes
         fed = fed_inputs(bundle.manifest, self.spec)
-        self._check = InputCheck(fed)
+        self._check, self._check_labels = InputCheck(fed), LabelCheck(self.spec, self._classes)
         self._session = Session(
             self.spec.file,
             bundle.read(self.spec.file),
@@ -68,7 +70,7 @@ class TrainingStep:
         self._names = list(weights)
         self._said = {name: np.zeros((), dtype=np.float32) for name in (LOSS, *self.spec.reports)}
         self._bindings = (self._bind(0), self._bind(1))
-        self._labels: NDArray[Any] | None = None
+        self._held: dict[str, NDArray[Any]] = {}
         self._turn, self._steps = 0, 0
 
     def step(
@@ -100,9 +102,13 @@ class TrainingStep:
             self._vectors.set(class_inputs)
         binding = self._bindings[self._turn]
         for name, value in features.items():
-            binding.bind_cpu_input(name, np.ascontiguousarray(value))
-        if checked is not None:
-            self._feed_labels(checked)
+            if value.nbytes <= COPIED_MAX_BYTES:
+                self._feed(name, value)
+            else:
+                self._held.pop(name, None)
+                binding.bind_cpu_input(name, np.ascontiguousarray(value))
+        if checked is not None and self.spec.label_input is not None:
+            self._feed(self.spec.label_input, checked)
         try:
             self._session.native.run_with_iobinding(binding)
         except RUNTIME_ERRORS as error:
@@ -151,15 +157,16 @@ class TrainingStep:
             return None
         if labels is None:
             raise DataError(f"training graph {self.spec.name!r} needs labels")
-        return check_labels(labels, size, self.spec, self._classes)
+        return self._check_labels(labels, size)
 
-    def _feed_labels(self, labels: NDArray[Any]) -> None:
-        """Copy them to where the session reads them: binding anew takes ten times as long, so only for another size."""
-        if self._labels is None or len(self._labels) != len(labels):
-            self._labels = np.empty_like(labels)
+    def _feed(self, name: str, value: NDArray[Any]) -> None:
+        """Copy it to where the session reads it; anew bound, which takes longer, is only another shape."""
+        held = self._held.get(name)
+        if held is None or held.shape != value.shape:
+            self._held[name] = held = np.empty(value.shape, value.dtype)
             for binding in self._bindings:
-                binding.bind_ortvalue_input(self.spec.label_input, ort.OrtValue.ortvalue_from_numpy(self._labels))
-        self._labels[...] = labels
+                binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(held))
+        held[...] = value
 
     def _bind(self, source: int) -> ort.IOBinding:
         binding = self._session.native.io_binding()
