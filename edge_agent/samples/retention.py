@@ -92,7 +92,10 @@ class Retention:
 
     def _label_came(self, last: int) -> None:
         """Unlabelled ones whose label came all the same: recent again, or on to the reservoir."""
-        rows = self._db.query(f"SELECT {_LEAVING} WHERE stage = {Stage.UNLABELLED:d} AND arrival IS NOT NULL")
+        # SQLite would take the index of all labelled samples by itself, and read every one of them at each insertion.
+        rows = self._db.query(
+            f"SELECT {_LEAVING} INDEXED BY sample_unlabelled WHERE stage = {Stage.UNLABELLED:d} AND arrival IS NOT NULL"
+        )
         self._move([row[0] for row in rows if row[0] > last], Stage.RECENT)
         self._offer([row for row in rows if row[0] <= last])
 

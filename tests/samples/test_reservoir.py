@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -306,3 +307,28 @@ OLD_TABLES = (
     "CREATE TABLE early_label (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, value, added_s REAL NOT NULL)",
     "CREATE TABLE origin (place INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL)",
 )
+
+
+def test_an_insertion_costs_the_same_however_many_samples_are_held(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "samples.db", synchronous="NORMAL")) as db:
+        store = store_on(db, recent=4000, reservoir=40)
+        steps = []
+        for first, many in ((0, 200), (200, 200), (400, 3400)):
+            put(store, range(first, first + many), [number % CLASSES for number in range(many)])
+            steps.append(_steps(db, lambda number=first: put(store, [10_000 + number], [1])))  # type: ignore[misc]
+        assert steps[2] < 2 * steps[1], steps
+
+
+def _steps(db: Database, act: Callable[[], None]) -> int:
+    """How many instructions SQLite carries out for it, in tens."""
+    count = 0
+
+    def counted() -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    db._connection.set_progress_handler(counted, 10)
+    act()
+    db._connection.set_progress_handler(None, 0)
+    return count
