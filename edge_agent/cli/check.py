@@ -16,7 +16,7 @@ from edge_agent.cli.finding import Finding, moment
 from edge_agent.config import AgentSettings, JsonLinesSinkSection, load_settings
 from edge_agent.errors import EdgeError, StorageError, WireError
 from edge_agent.link.durable import make_directory, read_file, read_json, remove_file, write_file
-from edge_agent.link.tls import CLOCK_FAR_AHEAD_S
+from edge_agent.link.settings import CLOCK_FAR_AHEAD_S
 from edge_agent.model.bundle import Bundle, load_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep

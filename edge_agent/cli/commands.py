@@ -1,32 +1,13 @@
-"""The command line's root: commands, log lines, exit codes."""
+"""The command line's root: its commands."""
 
-import faulthandler
-import signal
-import sys
-from enum import IntEnum
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 import edge_agent
-from edge_agent.config import AgentSettings, load_settings
-from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
+from edge_agent.cli.exits import Exit, told
 from edge_agent.link.interrupt import quiet_while_loading
-from edge_agent.link.log_lines import configure_logs
-
-
-class Exit(IntEnum):
-    """The documented exit codes."""
-
-    OK = 0
-    UNEXPECTED = 1
-    CONFIG = 2
-    PROBLEM = 3
-    STORAGE = 4
-    PART_DIED = 5
-
 
 app = typer.Typer(
     name="edge-agent",
@@ -43,25 +24,10 @@ SettingsOption = Annotated[Path, typer.Option("--config", "-c", help="The settin
 @app.command()
 def run(config: SettingsOption = Path("agent.toml")) -> None:
     """Serve, monitor, fine-tune and update until SIGTERM."""
-    signal.signal(signal.SIGTERM, _leave)  # until the agent has its own: nothing has begun yet
     with quiet_while_loading():
-        from edge_agent.runtime.agent import Agent
-        from edge_agent.runtime.provisioned import WronglyProvisioned, is_root_usable
-        from edge_agent.runtime.serving_alone import has_served, is_usable, serve_alone
+        from edge_agent.cli.serving import serve
 
-    settings = _settings(config)
-    configure_logs(settings.log.level)
-    faulthandler.enable()  # a watchdog's SIGABRT writes every thread's stack to the log
-    data_dir, root = settings.gateway.data_dir, settings.gateway.root
-    try:
-        agent = Agent(settings)
-    except StorageError as error:
-        _end_alone(serve_alone(settings, error, mended=lambda: is_usable(data_dir)))
-    except WronglyProvisioned as error:
-        if not has_served(data_dir):
-            raise  # nobody relies on it yet, and whoever installs it is there
-        _end_alone(serve_alone(settings, error, mended=lambda: is_root_usable(root)))
-    raise typer.Exit(Exit.PART_DIED if agent.run() else Exit.OK)
+    raise typer.Exit(serve(config))
 
 
 @app.command()
@@ -72,6 +38,7 @@ def check(
     """Look at settings, bundle, disk, clock, certificates, broker, rights and source; findings come with remedies."""
     with quiet_while_loading():
         from edge_agent.cli.check import findings
+        from edge_agent.link.log_lines import configure_logs
 
     configure_logs("error")
     problems = 0
@@ -90,8 +57,9 @@ def status(
 ) -> None:
     """Show what the agent on this machine runs and holds."""
     from edge_agent.cli.status import show
+    from edge_agent.config import load_settings
 
-    raise typer.Exit(Exit.OK if show(_settings(config), as_json=json_output) else Exit.PROBLEM)
+    raise typer.Exit(Exit.OK if show(load_settings(config), as_json=json_output) else Exit.PROBLEM)
 
 
 @bundles.command()
@@ -119,33 +87,4 @@ def version() -> None:
 
 def main() -> None:
     """Run the command line; errors that a person can mend are one line, not a traceback."""
-    try:
-        app()
-    except (ConfigError, DataError) as error:
-        _complain(error)
-        sys.exit(Exit.CONFIG)
-    except StorageError as error:
-        _complain(error)
-        sys.exit(Exit.STORAGE)
-    except EdgeError as error:
-        _complain(error)
-        sys.exit(Exit.UNEXPECTED)
-
-
-def _end_alone(mended: bool) -> NoReturn:
-    """Once the fault is mended with the exit code of storage: the service starts the whole agent."""
-    raise typer.Exit(Exit.STORAGE if mended else Exit.OK) from None
-
-
-def _settings(path: Path) -> AgentSettings:
-    return load_settings(path)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(Exit.OK)
-
-
-def _complain(error: EdgeError) -> None:
-    typer.echo(f"edge-agent: {error.problem}", err=True)
-    if error.hint:
-        typer.echo(f"  {error.hint}", err=True)
+    told(app)

@@ -24,7 +24,7 @@ def clip_losses(losses: NDArray[np.float64], clip: float | None) -> NDArray[np.f
 
 
 def resampled_rises(
-    losses: NDArray[np.float64], *, batch_size: int, lookback: int, draws: int, rng: np.random.Generator
+    losses: NDArray[np.float64], *, batch_size: int, lookback: int, draws: int, rng: "np.random.Generator"
 ) -> NDArray[np.float64]:
     """Rises between random batches drawn from one set of losses.
 

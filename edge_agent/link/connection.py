@@ -6,7 +6,6 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from paho.mqtt.client import Client, ConnectFlags, DisconnectFlags, MQTTMessage
@@ -16,9 +15,9 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 from paho.mqtt.subscribeoptions import SubscribeOptions
 
-from edge_agent.link.events import Subscription, Will
+from edge_agent.link.events import FAILURE, Subscription, Will
 from edge_agent.link.outgoing import Publication
-from edge_agent.link.settings import BrokerSettings
+from edge_agent.link.settings import BrokerSettings, SessionOptions
 from edge_agent.link.tls import check_dates, tls_context
 
 CONNECT_TIMEOUT_S = 5.0
@@ -26,7 +25,6 @@ DYING_S = 0.5
 """A killed process may still be listened for by the kernel for a moment, and what connects then is reset after it."""
 MAX_PACKET_BYTES = 1024 * 1024
 TAKEN_OVER = 0x8E
-FAILURE = 0x80
 
 # What paho's packet parser raises on bytes that are no MQTT.
 _PARSER_ERRORS = (ValueError, TypeError, LookupError, struct.error, AttributeError)
@@ -49,16 +47,6 @@ class ConnectionListener(Protocol):
 
     def not_subscribed(self, reason: str) -> None:
         """The broker refused a subscription. That it grants one proves nothing either."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """What the CONNECT packet says of the session."""
-
-    client_id: str
-    clean_start: bool
-    session_expiry_s: int
-    receive_maximum: int
 
 
 class Connection:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 RetainHandling = Literal[0, 1, 2]
+FAILURE = 0x80
+"""Reason codes of MQTT 5 from here on are refusals."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,18 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import structlog
 
-from edge_agent.link.connection import FAILURE, Connection, SessionOptions
-from edge_agent.link.events import Connected, Disconnected, Published, Received, SessionEvent, Will
+from edge_agent.link.events import FAILURE, Connected, Disconnected, Published, Received, SessionEvent, Will
 from edge_agent.link.intake import Intake
 from edge_agent.link.outgoing import Outgoing, Publication
-from edge_agent.link.settings import Backoff, BrokerSettings
+from edge_agent.link.settings import Backoff, BrokerSettings, SessionOptions
 from edge_agent.link.subscriptions import SubscriptionBook
+
+if TYPE_CHECKING:
+    from edge_agent.link.connection import Connection
 
 CONNACK_TIMEOUT_S = 10.0
 STEADY_AFTER_S = 10.0
@@ -145,6 +148,8 @@ class NetworkLoop:
 
     def _serve_connection(self) -> float:
         """One connection from attempt to end; returns how long to wait before the next."""
+        from edge_agent.link.connection import Connection  # late: paho is loaded beside serving, not before it
+
         self.connection += 1
         self._accepted = self._useful = False
         began_s = time.monotonic()
@@ -159,7 +164,7 @@ class NetworkLoop:
             link.close(orderly=False)
         return self._after(link, time.monotonic() - began_s)
 
-    def _drive(self, link: Connection) -> None:
+    def _drive(self, link: "Connection") -> None:
         connack_by_s = time.monotonic() + CONNACK_TIMEOUT_S
         while link.ended is None:
             self._intake.flush()
@@ -178,7 +183,7 @@ class NetworkLoop:
     def _step_s(self) -> float:
         return BLOCKED_STEP_S if self._intake.blocked or self._stopping.is_set() else IDLE_STEP_S
 
-    def _send(self, link: Connection) -> None:
+    def _send(self, link: "Connection") -> None:
         for request in self._subscriptions.take():
             if isinstance(request, str):
                 link.unsubscribe([request])
@@ -193,7 +198,7 @@ class NetworkLoop:
             else:
                 self._outgoing.sent(link.publish(publication), publication)
 
-    def _after(self, link: Connection, lasted_s: float) -> float:
+    def _after(self, link: "Connection", lasted_s: float) -> float:
         for publication in self._outgoing.connection_lost():
             self._settle(publication, False, "given up: every connection that carried it was lost")
         forgotten = self._intake.forget_messages()
@@ -213,7 +218,7 @@ class NetworkLoop:
         self._intake.put(Disconnected(str(link.ended), wait_s, taken_over))
         return wait_s
 
-    def _next_wait_s(self, link: Connection, lasted_s: float) -> float:
+    def _next_wait_s(self, link: "Connection", lasted_s: float) -> float:
         if not (link.reset and lasted_s < EVICTED_WITHIN_S):
             evicted = link.cut_off and lasted_s < EVICTED_WITHIN_S and not link.broker_is_gone()
             self._evictions = self._evictions + 1 if evicted else 0

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 
 import structlog
 from pydantic import TypeAdapter, ValidationError
@@ -24,7 +25,6 @@ RESEND_CAP_S = 300.0
 RUNNING_TIME_KEPT_EVERY_S = 600.0
 SHED_TOLD_EVERY_S = 60.0
 
-_BODY: TypeAdapter[EventBody] = TypeAdapter(EventBody)
 _log = structlog.get_logger(__name__)
 
 
@@ -189,7 +189,7 @@ class Outbox:
 
     def _encode(self, sequence: int, put_s: float, body: bytes) -> bytes | None:
         try:
-            content = _BODY.validate_json(body)
+            content = _bodies().validate_json(body)
         except ValidationError:
             return None
         event = Event(
@@ -232,3 +232,9 @@ class Outbox:
             for sequence in sequences:
                 self._flights.pop(sequence, None)
         return self._table.drop(sequences)
+
+
+@cache
+def _bodies() -> TypeAdapter[EventBody]:
+    """Compiled when first needed: not while the agent starts."""
+    return TypeAdapter(EventBody)

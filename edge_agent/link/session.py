@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from edge_agent.link.connection import SessionOptions
 from edge_agent.link.events import SessionEvent, Subscription, Will
 from edge_agent.link.network import NetworkLoop
 from edge_agent.link.outgoing import Outgoing, PayloadTooLarge
-from edge_agent.link.settings import Backoff, BrokerSettings
+from edge_agent.link.settings import Backoff, BrokerSettings, SessionOptions
 from edge_agent.link.subscriptions import SubscriptionBook
 
 MAX_PAYLOAD_BYTES = 512 * 1024

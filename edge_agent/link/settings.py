@@ -8,6 +8,8 @@ from pathlib import Path
 CA_FILE = "ca.crt"
 CERTIFICATE_SUFFIX = ".crt"
 KEY_SUFFIX = ".key"
+CLOCK_FAR_AHEAD_S = 10 * 365 * 86_400.0
+"""A clock so far past the last signed time is judged wrong: no fleet goes ten years without a release."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,16 @@ class BrokerSettings:
     def judged_by(self, judge: TimeJudge | None) -> "BrokerSettings":
         """The same broker, its certificate's dates judged by us; ``None``: by OpenSSL and the clock."""
         return self if self.tls is None else replace(self, tls=replace(self.tls, judge=judge))
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """What the CONNECT packet says of the session."""
+
+    client_id: str
+    clean_start: bool
+    session_expiry_s: int
+    receive_maximum: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,10 @@ from collections.abc import Mapping
 
 import structlog
 
-from edge_agent.link.settings import TimeJudge, TlsSettings
+from edge_agent.link.settings import CLOCK_FAR_AHEAD_S, TimeJudge, TlsSettings
 
 NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL's x509_vfy.h; Python has no name for it."""
-
-CLOCK_FAR_AHEAD_S = 10 * 365 * 86_400.0
-"""A clock so far past the last signed time is judged wrong: no fleet goes ten years without a release."""
 
 _log = structlog.get_logger(__name__)
 

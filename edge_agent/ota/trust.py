@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from edge_agent.errors import RejectedUpdate, WireError
 from edge_agent.link.durable import make_directory, read_file, remove_directory, write_file
-from edge_agent.link.tls import CLOCK_FAR_AHEAD_S
+from edge_agent.link.settings import CLOCK_FAR_AHEAD_S
 from edge_agent.ota.claims import read_claims
 from edge_agent.ota.floors import ROLES, Floors, Versioned
 from edge_agent.wire.blobs import BlobReference, sha256_hex

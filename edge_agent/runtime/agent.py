@@ -24,6 +24,7 @@ from edge_agent.runtime.error_reports import ErrorReports
 from edge_agent.runtime.fleet_link import FleetLink
 from edge_agent.runtime.inbox import Inbox, Receivers
 from edge_agent.runtime.instance import STATUS_FILE, InstanceLock
+from edge_agent.runtime.loaded import keep_what_is_loaded
 from edge_agent.runtime.local_work import LocalWork
 from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.orders import Orders
@@ -43,6 +44,7 @@ from edge_agent.wire.messages import BridgePresence, Configure
 SUPERVISION_S = 0.5
 STOP_S = 1.5
 STOP_ALL_S = 4.0
+SERVING_FIRST = ("sink", "pipeline", "recorder")
 _log = structlog.get_logger(__name__)
 
 
@@ -100,11 +102,12 @@ class Agent:
         """Serve until SIGTERM or SIGINT; returns whether a part died instead."""
         stop_on_signals(self._stopping)
         parts = self._parts()
-        for part in parts.values():
-            part.start()
+        for name in (*SERVING_FIRST, *(name for name in parts if name not in SERVING_FIRST)):
+            parts[name].start()
         gateway = self._settings.gateway.id
         _log.info("agent_started", gateway=gateway, boot=self._boot_id, version=edge_agent.__version__)
         self._service.ready(f"serving as gateway {gateway}")
+        keep_what_is_loaded()
         died = self._supervise(parts)
         self._service.stopping()
         self._link.say_goodbye()
@@ -118,7 +121,7 @@ class Agent:
         return died
 
     def _parts(self) -> dict[str, Part]:
-        """In the order of their start; stopped the other way round."""
+        """In the order of their start, but for those that serve, which begin first; stopped the other way round."""
         return {
             "sink": self._model.sink,
             "session": self._link.session,

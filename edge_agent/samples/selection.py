@@ -52,7 +52,7 @@ def newest(rows: Sequence[Row], count: int, *, balanced: bool) -> list[int]:
     return sorted(seq for seqs in chosen for seq in seqs)
 
 
-def drawn(rows: Sequence[Row], count: int, rng: np.random.Generator) -> list[int]:
+def drawn(rows: Sequence[Row], count: int, rng: "np.random.Generator") -> list[int]:
     """At most ``count`` rows drawn at random, as many of every class as there are; in the order of insertion."""
     classes: dict[float | int, list[int]] = {}
     for seq, label in rows:

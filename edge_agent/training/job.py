@@ -1,9 +1,10 @@
 """What a worker is asked and what it answers: two JSON files."""
 
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from edge_agent.errors import DataError
 from edge_agent.wire.codec import Count, Digest, Finite, Name, Table, Text, WireModel
@@ -158,11 +159,6 @@ class WorkFailed(WireModel):
     metrics: WorkMetrics = {}
 
 
-_LATER = ConfigDict(defer_build=True)
-_JOB: TypeAdapter[TrainingJob | EvaluationJob] = TypeAdapter(AnyJob, config=_LATER)
-_RESULT: TypeAdapter[WorkDone | WorkFailed] = TypeAdapter(WorkDone | WorkFailed, config=_LATER)
-
-
 def read_job(payload: bytes) -> TrainingJob | EvaluationJob:
     """A job file.
 
@@ -170,7 +166,7 @@ def read_job(payload: bytes) -> TrainingJob | EvaluationJob:
         DataError: it is no job.
     """
     try:
-        return _JOB.validate_json(payload)
+        return _jobs().validate_json(payload)
     except ValidationError as error:
         raise DataError(f"job file: {error.error_count()} fields are wrong: {error}") from None
 
@@ -182,6 +178,17 @@ def read_result(payload: bytes) -> WorkDone | WorkFailed:
         DataError: it is no result.
     """
     try:
-        return _RESULT.validate_json(payload)
+        return _results().validate_json(payload)
     except ValidationError as error:
         raise DataError(f"result file: {error}") from None
+
+
+@cache
+def _jobs() -> TypeAdapter[TrainingJob | EvaluationJob]:
+    """Compiled when first needed: not while the agent starts."""
+    return TypeAdapter(AnyJob)
+
+
+@cache
+def _results() -> TypeAdapter[WorkDone | WorkFailed]:
+    return TypeAdapter(WorkDone | WorkFailed)

@@ -4,13 +4,15 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from edge_agent.training.descent import Place
 from edge_agent.wire.codec import Count, WireModel, decode, encode
 from edge_agent.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from edge_agent.training.descent import Place  # late: the agent reads progress and descends nowhere
 
 TELL_S = 1.0
 LINE_CAP_BYTES = 512
@@ -66,7 +68,7 @@ class Timekeeper:
         self._end_s: float | None = None
         self._told_s = started_s
 
-    def stepped(self, place: Place) -> bool:
+    def stepped(self, place: "Place") -> bool:
         """Whether there is time for another step."""
         now_s = self._monotonic_s()
         if self._end_s is None:

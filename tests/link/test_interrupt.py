@@ -28,7 +28,8 @@ def interruptible() -> Iterator[None]:
     ("program", "arguments", "slow"),
     [
         ("edge_agent.cli", ["version"], "typer"),
-        ("edge_agent.cli", ["run"], "paho"),
+        ("edge_agent.cli", ["run"], "onnxruntime"),
+        ("edge_agent.cli", ["run", "-c", "agent.toml"], "onnxruntime"),
         ("server_bridge.cli", ["fleet"], "typer"),
         ("server_bridge.cli", ["demo"], "jinja2"),
     ],

@@ -413,7 +413,7 @@ def test_nagle_is_off(mosquitto: Mosquitto, peer: MakePeer, monkeypatch: pytest.
                 options.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             super().step(timeout_s, waker, reading=reading)
 
-    monkeypatch.setattr("edge_agent.link.network.Connection", Watched)
+    monkeypatch.setattr("edge_agent.link.connection.Connection", Watched)
     peer(mosquitto.port, "a").wait(Connected)
     assert options
     assert all(options)

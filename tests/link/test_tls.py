@@ -10,8 +10,8 @@ import pytest
 
 from edge_agent.link.events import Connected, Disconnected, SessionEvent
 from edge_agent.link.session import MqttSession
-from edge_agent.link.settings import Backoff, BrokerSettings, TimeJudge, TlsSettings
-from edge_agent.link.tls import CLOCK_FAR_AHEAD_S, BadDates, check_dates, tls_context
+from edge_agent.link.settings import CLOCK_FAR_AHEAD_S, Backoff, BrokerSettings, TimeJudge, TlsSettings
+from edge_agent.link.tls import BadDates, check_dates, tls_context
 from server_bridge.demo.broker import Mosquitto
 from server_bridge.pki.authority import Authority
 from server_bridge.pki.certificates import issue, utc_now
