@@ -17,6 +17,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "armv7l": 314, "armv6l": 314}  # asm/unistd.h
 _IOPRIO_WHO_PROCESS, _IOPRIO_CLASS_IDLE, _IOPRIO_CLASS_SHIFT = 1, 3, 13  # linux/ioprio.h
 _STAT, _START_FIELD = Path("/proc/self/stat"), 19  # starttime, counted behind the name: proc(5)
+_SESSION, _NICEST = Path("/proc/self/autogroup"), 19  # sched(7)
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _PROBE_BYTES = 1024 * 1024
 _FIRST_TO_GO = "1000"  # OOM_SCORE_ADJ_MAX of linux/oom.h
@@ -48,6 +49,7 @@ def confine(limits: WorkerLimits) -> None:
     """Lower this process's priority and cap its address space, for good; short of memory, it goes before the agent."""
     os.nice(limits.nice)
     _run_when_idle(limits)
+    _lower_the_session(limits)
     _read_when_idle()
     with suppress(OSError):  # where /proc is not ours to write the kernel chooses by size
         _OOM_SCORE.write_text(_FIRST_TO_GO, encoding="ascii")
@@ -62,6 +64,16 @@ def _run_when_idle(limits: WorkerLimits) -> None:
     policy = {"idle": os.SCHED_IDLE, "batch": os.SCHED_BATCH, "normal": os.SCHED_OTHER}[limits.scheduling]
     with suppress(OSError):  # a sandbox may not let us: niceness is left
         os.sched_setscheduler(0, policy, os.sched_param(0))
+
+
+def _lower_the_session(limits: WorkerLimits) -> None:
+    """Where the kernel shares by session (``sched_autogroup_enabled``) niceness counts within one alone.
+
+    The worker leads one of its own: it would have as much of a processor as the agent, however nice it is.
+    """
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):  # no such kernel, or /proc is not ours to write
+            _SESSION.write_text(str(_NICEST if limits.scheduling == "idle" else limits.nice), encoding="ascii")
 
 
 def _read_when_idle() -> None:
