@@ -11,6 +11,8 @@ LEAST_SAMPLES = 10
 """Fewer held-out samples judge nothing: the error of their spread is too large."""
 STANDARD_ERRORS = 3.0
 """A rise within so many is noise: windows of one recording are no independent samples, two would be too few."""
+LEAST_RISE = 0.02
+"""A classifier's loss may rise by so much as long as no fewer samples come out right: at 0.0001 any step is a rise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,8 @@ class Comparison:
 
         Beyond noise: by more than three standard errors of the mean of the samples' own rises (paired), on at
         least ten samples. A loss that rises while more samples come out right tells of a surer model, not of a
-        worse one. A trained loss that is not finite where the base's was is worse.
+        worse one; while as many do, it must rise by more than 0.02. A trained loss that is not finite where the
+        base's was is worse.
         """
         if self.samples < LEAST_SAMPLES:
             return False
@@ -40,11 +43,16 @@ class Comparison:
             rise, error = float(rises.mean()), float(rises.std(ddof=1)) / math.sqrt(self.samples)
         if not math.isfinite(rise):
             return bool(np.isfinite(self.before.losses).all())
-        if self.before.right is not None and self.after.right is not None:
-            more_right = int(self.after.right.sum()) > int(self.before.right.sum())
-        else:
-            more_right = False
-        return rise > STANDARD_ERRORS * error and not more_right
+        gained = self._gained
+        trifle = gained is not None and (gained > 0 or (gained == 0 and rise <= LEAST_RISE))
+        return rise > STANDARD_ERRORS * error and not trifle
+
+    @property
+    def _gained(self) -> int | None:
+        """How many more samples come out right; None for a regression."""
+        if self.before.right is None or self.after.right is None:
+            return None
+        return int(self.after.right.sum()) - int(self.before.right.sum())
 
     def words(self) -> str:
         """What happened, for people."""

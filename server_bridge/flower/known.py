@@ -14,7 +14,7 @@ from server_bridge.cohorts.recognition import Recognition, RecognitionRule, grou
 from server_bridge.cohorts.selectors import ParamSelector, Vector
 from server_bridge.cohorts.split_watch import plain
 from server_bridge.flower.candidates import Inquiry, inquire, short_list
-from server_bridge.flower.levels import LossLevels
+from server_bridge.flower.levels import LossLevels, far_above
 from server_bridge.flower.trials import Refuted, Trials
 from server_bridge.flower.updates import ClientUpdate
 
@@ -184,13 +184,21 @@ class KnownConcepts:
         return self._trials.end(updates, self._levels.by_cohort)
 
     def unfit(self, group: Iterable[ClientUpdate]) -> set[CohortId]:
-        """The cohorts that members of a group came from whose weights were no good on their data: they did drift."""
+        """The cohorts that members of a group came from whose weights were no good on their data: they did drift.
+
+        Where no other member told how good these weights can be, what training made of them tells it.
+        """
         levels, bad = self._levels.by_cohort, set[CohortId]()
         for update in group:
-            if update.loss is not None and update.cohort in levels:
-                score = Score.guessed(update.loss, update.examples)
-                if score.loss > highest_loss(self._choice, score, score, levels[update.cohort]):
-                    bad.add(update.cohort)
+            if update.loss is None:
+                continue
+            score = Score.guessed(update.loss, update.examples)
+            if update.cohort in levels:
+                limit = highest_loss(self._choice, score, score, levels[update.cohort])
+            else:
+                limit = far_above(update.loss_after)
+            if score.loss > limit:
+                bad.add(update.cohort)
         return bad
 
     def joined(self, group: Sequence[ClientUpdate], cohort: CohortId) -> None:

@@ -1,5 +1,6 @@
 """How well each cohort's model does on its own members' data: what a known concept must come near to."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -69,11 +70,15 @@ class LossLevels:
         self._told = {str(cohort) for cohort in document["told"]}
 
 
+def far_above(usual: float | None) -> float:
+    """The loss from which on a model is no longer near a usual one; infinite if that is not known."""
+    return math.inf if usual is None else usual + max(MOST_RISE * abs(usual), LEAST_RISE)
+
+
 def _level(told: Sequence[tuple[float, float]]) -> float:
     """Mean loss by examples of (loss, examples) pairs; a loss far above the usual one counts no higher than that.
 
     Else one member's claim makes every other's drift look like a false flag.
     """
-    usual = sorted(loss for loss, _ in told)[(len(told) - 1) // 2]
-    most = usual + max(MOST_RISE * abs(usual), LEAST_RISE)
+    most = far_above(sorted(loss for loss, _ in told)[(len(told) - 1) // 2])
     return sum(min(loss, most) * count for loss, count in told) / sum(count for _, count in told)

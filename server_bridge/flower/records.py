@@ -25,6 +25,7 @@ COHORT_KEY = "clma-cohort"
 CANDIDATE_KEY = "clma-candidate"
 DRIFT_KEY = "clma-drift"
 LOSS_KEY = "clma-loss"
+LOSS_AFTER_KEY = "loss-after"
 RELIABILITY_KEY = "clma-split-half"
 EXAMPLES_KEY = "num-examples"
 RUN_ID = 1  # one run and one task a process

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from server_bridge.aggregation.screening import Refusal, check_examples, check_like
 from server_bridge.cohorts.cohorter import ClientId
-from server_bridge.flower.records import DRIFT_KEY, LOSS_KEY, RELIABILITY_KEY, to_tensors
+from server_bridge.flower.records import DRIFT_KEY, LOSS_AFTER_KEY, LOSS_KEY, RELIABILITY_KEY, to_tensors
 
 Model = Mapping[str, NDArray[Any]]
 # Beyond these a claim is nonsense, and its products leave float64: float32 holds no larger loss and no weight near
@@ -33,6 +33,7 @@ class ClientUpdate:
         loss: its loss, if it gave one that float32 holds.
         reliability: the cosine of updates from two halves of its data, if it gave one; in [-1, 1].
         metrics: all that it reported in the reply's metric record.
+        loss_after: the loss that its trained weights have on the same samples, if it gave one.
     """
 
     client: ClientId
@@ -44,6 +45,7 @@ class ClientUpdate:
     loss: float | None
     reliability: float | None
     metrics: MetricRecord
+    loss_after: float | None = None
 
 
 def read_update(message: Message, cohort: str, base: Model, examples_key: str) -> ClientUpdate | Refusal:
@@ -80,6 +82,7 @@ def read_update(message: Message, cohort: str, base: Model, examples_key: str) -
         loss=None if loss is None or abs(loss) > LARGEST_LOSS else loss,
         reliability=None if half is None else min(1.0, max(-1.0, half)),
         metrics=metrics,
+        loss_after=_finite(_value(message, metrics, LOSS_AFTER_KEY)),
     )
 
 
