@@ -12,6 +12,9 @@ from edge_agent.samples.tables import Stage, last_number, raise_number
 
 DRAWS = 2**63
 ONE_STRATUM = -1
+TASKS_PARTED = 64
+"""More names than two bundles can have."""
+TASKS_BEYOND = "*"
 _Place = tuple[str, int, str, int]
 _SALT = "reservoir_salt"
 _SALT_BITS = 48
@@ -38,7 +41,8 @@ class _Stratum:
 class Reservoir:
     """Keeps, of the samples that leave the recent part, so many that every one had the same chance.
 
-    A stratum is a part (train, proof), an input layout, a task and a class. Every sample draws a number from its
+    A stratum is a part (train, proof), an input layout, a task and a class; a plant that names ever new tasks gets
+    one for all beyond the first `TASKS_PARTED`. Every sample draws a number from its
     id. A stratum holds exactly those of all that ever left whose draw is below the stratum's threshold, which
     begins at the end of the range. Over capacity the fullest stratum drops its highest draw, and its threshold
     falls to it. So in a stratum every sample of the past is held with one probability, threshold / range, at
@@ -126,6 +130,9 @@ class Reservoir:
     def _stratum(self, place: _Place) -> _Stratum:
         query = "SELECT stratum, threshold FROM stratum WHERE part = ? AND layout = ? AND task = ? AND class = ?"
         rows = self._db.query(query, place)
+        if not rows and self._is_beyond(place[2]):
+            place = (*place[:2], TASKS_BEYOND, place[3])
+            rows = self._db.query(query, place)
         if not rows:
             self._db.execute(
                 "INSERT INTO stratum (part, layout, task, class, seen, held, threshold) VALUES (?, ?, ?, ?, 0, 0, ?)",
@@ -133,6 +140,12 @@ class Reservoir:
             )
             rows = self._db.query(query, place)
         return _Stratum(int(rows[0][0]), int(rows[0][1]))
+
+    def _is_beyond(self, task: str) -> bool:
+        ((named, known),) = self._db.query(
+            "SELECT count(DISTINCT task), coalesce(max(task = ?), 0) FROM stratum", (task,)
+        )
+        return bool(named >= TASKS_PARTED and not known)
 
     def _place(self, row: Leaving) -> _Place:
         return row.part.value, row.layout, row.task, int(row.label) if self._classed else ONE_STRATUM

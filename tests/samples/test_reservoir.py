@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from edge_agent.link.database import Database, find_damage, open_database
 from edge_agent.samples.layout import FeatureLayout
 from edge_agent.samples.reading import read_evaluation_set
 from edge_agent.samples.record import Label, Part
+from edge_agent.samples.reservoir import TASKS_PARTED
 from edge_agent.samples.selection import Mixture
 from edge_agent.samples.store import SampleStore
 from edge_agent.samples.tables import Stage
@@ -317,6 +319,19 @@ def test_an_insertion_costs_the_same_however_many_samples_are_held(tmp_path: Pat
             put(store, range(first, first + many), [number % CLASSES for number in range(many)])
             steps.append(_steps(db, lambda number=first: put(store, [10_000 + number], [1])))  # type: ignore[misc]
         assert steps[2] < 2 * steps[1], steps
+
+
+def test_a_plant_that_names_ever_new_tasks_gets_a_bounded_number_of_strata(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "samples.db", synchronous="NORMAL")) as db:
+        store = store_on(db, reservoir=30)
+        for first in range(0, 400, 50):
+            numbers = range(first, first + 50)
+            store.label([Label(f"s{number}", number % 2) for number in numbers], 0.0)
+            named = replace(batch(*numbers), tasks=[f"task{number}" for number in numbers])
+            store.add(named, predictions(50), 0.0)
+        assert db.query("SELECT count(*) FROM stratum")[0][0] == TASKS_PARTED + 2
+        assert len(held(db)) == 30
+        consistent(db)
 
 
 def _steps(db: Database, act: Callable[[], None]) -> int:
