@@ -5,7 +5,6 @@ rows as little-endian float32. Whatever is wrong with it (absent, damaged, of ot
 """
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -95,9 +94,13 @@ def _decoded(data: bytes, key: str, shape: list[int]) -> CachedRows | None:
     if len(payload) < _LENGTH_BYTES or sha256(payload).digest() != data[:_DIGEST_BYTES]:
         return None
     begin = _LENGTH_BYTES + int.from_bytes(payload[:_LENGTH_BYTES], "little")
-    header: dict[str, Any] = json.loads(bytes(payload[_LENGTH_BYTES:begin]))  # written by us: the digest says so
-    if header["key"] != key or header["shape"] != shape:
+    try:
+        header: Any = json.loads(bytes(payload[_LENGTH_BYTES:begin]))
+        ids: Any = header["ids"]
+        if header["key"] != key or header["shape"] != shape or not isinstance(ids, list):
+            return None
+        rows = np.frombuffer(payload[begin:], "<f4").reshape(len(ids), *shape)
+    except (ValueError, KeyError, TypeError, RecursionError):  # whole, but written by another version
         return None
-    ids: list[str] = header["ids"]
-    rows = np.frombuffer(payload[begin:], "<f4", count=len(ids) * math.prod(shape)).reshape(len(ids), *shape)
-    return CachedRows({name: row for row, name in enumerate(ids)}, rows)
+    fit = np.isfinite(rows.reshape(len(ids), -1)).all(axis=1).tolist()
+    return CachedRows({name: row for row, name in enumerate(ids) if fit[row]}, rows)

@@ -32,6 +32,8 @@ from edge_agent.training.job import (
 from edge_agent.training.progress import Progress, ProgressPipe
 from edge_agent.wire.codec import encode
 
+ALLOCATION_FAILED = "memory allocation of"
+"""What the libraries in Rust, JSON and safetensors, say before they end the process for lack of memory."""
 TERM_WAIT_S = 2.0
 KILL_WAIT_S = 5.0
 LOG_TAIL_BYTES = 1000
@@ -139,7 +141,8 @@ class TrainingSupervisor:
             return self._finish(running, "killed-duration", f"after {running.job.duration_s:g} s")
         if running.process.returncode == STORAGE_EXIT:
             return self._finish(running, "storage", _log_tail(running.folder) or "the disk refused the result")
-        return self._finish(running, "crashed", _death(running))
+        death = _death(running)
+        return self._finish(running, "out-of-memory" if ALLOCATION_FAILED in death else "crashed", death)
 
     def _hurry(self, running: _Running) -> None:
         now_s = self._monotonic_s()

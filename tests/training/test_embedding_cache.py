@@ -1,3 +1,5 @@
+import json
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -81,3 +83,28 @@ def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         EmbeddingCache(tmp_path / "folder").write(KEY, ["a"], rows(1))
     assert EmbeddingCache(tmp_path / "folder").read(KEY, [3]) == CachedRows()
+
+
+@pytest.mark.parametrize(
+    ("header", "body"),
+    [
+        (b"aaaa", b""),
+        (b"[]", b""),
+        (b"{}", b""),
+        (json.dumps({"key": KEY, "shape": [3], "ids": "abc"}).encode(), bytes(36)),
+        (json.dumps({"key": KEY, "shape": [3], "ids": ["a", "b"]}).encode(), bytes(12)),
+        (json.dumps({"key": KEY, "shape": [3], "ids": ["a"]}).encode(), bytes(24)),
+    ],
+)
+def test_a_whole_file_of_another_make_counts_as_empty(tmp_path: Path, header: bytes, body: bytes) -> None:
+    payload = len(header).to_bytes(8, "little") + header + body
+    (tmp_path / "cache").write_bytes(sha256(payload).digest() + payload)
+    assert EmbeddingCache(tmp_path / "cache").read(KEY, [3]) == CachedRows()
+
+
+def test_rows_that_are_not_finite_are_computed_again(tmp_path: Path) -> None:
+    spoilt = rows(3)
+    spoilt[1, 2] = np.nan
+    cache = EmbeddingCache(tmp_path / "cache")
+    cache.write(KEY, ["a", "b", "c"], spoilt)
+    assert cache.read(KEY, [3]).place == {"a": 0, "c": 2}
