@@ -12,7 +12,7 @@ from onnx import helper
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle, file_digests, write_bundle
 from edge_agent.model.inference import InferenceModel
-from edge_agent.model.training_step import TrainingStep
+from edge_agent.model.training_step import COPIED_MAX_BYTES, TrainingStep
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from tests.bundles.nets import classified, conv1d, mlp, model_of, save_npz
 
@@ -88,6 +88,20 @@ def test_training_lowers_the_loss_with_any_batch_size(bundle: Bundle) -> None:
         rows = slice(0, 1 + number % 40)
         step.step({"x": X[rows]}, LABELS[rows], learning_rate=0.01)
     assert step.step({"x": X}, LABELS, learning_rate=0.01) < 0.5 * first
+
+
+def test_batches_of_any_size_layout_and_label_type_train_as_their_plain_copies(bundle: Bundle) -> None:
+    """Small batches are copied to memory that stays bound, large ones are bound; what was given is free to change."""
+    one, other = (TrainingStep(bundle, "adam", bundle.initial_weights()) for _ in range(2))
+    rows = 1 + COPIED_MAX_BYTES // X[0].nbytes
+    large, many = np.resize(X, (rows, *X.shape[1:])), np.resize(LABELS, rows)
+    batches = [(X[:5], LABELS[:5]), (large, many), (X[:5], LABELS[:5]), (X[:7], LABELS[:7]), (X[7:14], LABELS[7:14])]
+    for x, labels in [*batches, (large, many), (large, many), *batches]:
+        turned, borrowed = np.asfortranarray(x), labels.astype(np.int16)[:, None]
+        loss = one.step({"x": turned}, borrowed, learning_rate=0.01)
+        turned[...], borrowed[...] = np.nan, 0
+        assert loss == other.step({"x": x.copy()}, labels.astype(np.int64), learning_rate=0.01)
+    assert all(np.array_equal(value, other.weights()[name]) for name, value in one.weights().items())
 
 
 def test_weights_are_copies_and_complete(bundle: Bundle) -> None:

@@ -154,6 +154,13 @@ PRODUCTS = [
         [node("Transpose", "h", "t"), node("Gemm", "v t b", "g"), node("Transpose", "g")],
         {"v": (2, 4), "b": (2, 1)},
     ),
+    Case(
+        "gemm of more rows than samples",
+        (4, 3),
+        [node("Reshape", "h pairs", "r"), node("Gemm", "r w b", "g"), node("Reshape", "g whole")],
+        {"w": (2, 2), "b": (2,)},
+        frozen={"pairs": ints(-1, 2), "whole": ints(-1, 4, 3)},
+    ),
     Case("gemm, no offset", (4,), [node("Gemm", "h w", alpha=2.0)], {"w": (4, 3)}),
     Case("einsum matrix", (2, 4), [node("Einsum", "h w", equation="bij,jk->bik")], {"w": (4, 3)}),
     Case("einsum attention", (2, 3, 4), [node("Tanh", "h", "t"), node("Einsum", "h t", equation="bhqd,bhkd->bhqk")]),

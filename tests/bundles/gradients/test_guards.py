@@ -115,6 +115,20 @@ def test_running_statistics_are_guarded_too(optimiser: OptimiserName) -> None:
     assert not np.array_equal(before["n.mean"], guarded.state["n.mean"])
 
 
+@pytest.mark.parametrize("rate", [1e-15, 1e-6, 30.0])
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+def test_norm_of_plain_descent_is_the_gradients_whatever_the_rate(rate: float, clip: float) -> None:
+    """Its graph multiplies the loss's gradient with the rate."""
+    data, plain, gradients = classified(mlp(), 16), loop("sgd"), loop("momentum")
+    gradients.step(data["x"], data["label"])
+    plain.step(data["x"], data["label"], rate, clip_norm=clip)
+    exact = length([gradients.state[f"momentum.{name}"] for name in MLP])
+    assert exact > 0.1
+    assert plain.said["gradient_norm"] == pytest.approx(exact, rel=1e-5)
+    assert plain.said["update_norm"] == pytest.approx(rate * (min(exact, clip) if clip else exact), rel=1e-4)
+    assert plain.said["skipped"] == 0.0
+
+
 @optimisers
 def test_reports_are_the_norms(optimiser: OptimiserName) -> None:
     data, guarded = classified(mlp(), 16), loop(optimiser)
