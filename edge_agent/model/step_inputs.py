@@ -133,6 +133,7 @@ def check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manifes
     states = [f"{state}.{name}" for state in spec.state for name in (*alone, *([PACKED] if spec.packed else []))]
     carried = [*spec.trainable, *spec.statistics, *states]
     inputs = {*(tensor.name for tensor in fed_inputs(manifest, spec)), *carried, *spec.scalars, *spec.class_inputs}
+    inputs |= set(spec.fixed)
     inputs |= {f"{BASE}.{name}" for name in spec.trainable if spec.anchored}
     inputs |= set() if spec.label_input is None else {spec.label_input}
     outputs = {LOSS, *spec.reports, *(f"out.{name}" for name in carried)}

@@ -66,7 +66,7 @@ class TrainingStep:
         self._vectors = ClassVectors(self.spec, self._classes)
         self._anchors = anchors(self.spec, weights)
         self._sets = initial_buffers(self.spec, weights)
-        self._untouched = {n: np.array(v, np.float32) for n, v in weights.items() if n not in self._sets[0]}
+        self._untouched = {n: np.array(v, np.float32, order="C") for n, v in weights.items() if n not in self._sets[0]}
         self._names = list(weights)
         self._said = {name: np.zeros((), dtype=np.float32) for name in (LOSS, *self.spec.reports)}
         self._bindings = (self._bind(0), self._bind(1))
@@ -170,7 +170,8 @@ class TrainingStep:
 
     def _bind(self, source: int) -> ort.IOBinding:
         binding = self._session.native.io_binding()
-        fixed = (self._scalars.buffers, self._vectors.buffers, self._anchors)
+        read = {name: self._untouched[name] for name in self.spec.fixed}
+        fixed = (self._scalars.buffers, self._vectors.buffers, self._anchors, read)
         for buffers in (self._sets[source], *fixed):
             for name, buffer in buffers.items():
                 binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(buffer))

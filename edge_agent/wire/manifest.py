@@ -90,6 +90,7 @@ class TrainingGraphSpec(WireModel):
     ``defaults`` gives the values of scalars that nobody sets. Outputs: ``loss`` (mean over the batch), the scalars in
     ``reports``, ``out.<t>``, ``out.<s>.<t>`` and ``out.<statistic>``.
     The states of the tensors in ``packed`` lie in one flat state ``<s>.packed``, in that order.
+    ``fixed``: trainable tensors of the bundle that it reads, under their own names, and does not change.
     ``task``: the task whose parameters it trains. ``ignore_index``: a label whose samples count for nothing.
     """
 
@@ -104,6 +105,7 @@ class TrainingGraphSpec(WireModel):
     label_input: Name | None = None
     ignore_index: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | None = None
     statistics: Names = []
+    fixed: Names = []
     anchored: bool = False
     class_inputs: Names = []
     defaults: Annotated[Table[Name, Finite], Field(max_length=64)] = {}
@@ -209,7 +211,7 @@ def _check_trainable(trainable: list[TrainableSpec]) -> None:
 def _check_files(manifest: Manifest) -> None:
     names = {spec.name for spec in manifest.trainable}
     for graph in manifest.training:
-        unknown = {*graph.trainable, *graph.statistics} - names
+        unknown = {*graph.trainable, *graph.statistics, *graph.fixed} - names
         if unknown:
             raise ValueError(f"training graph {graph.name!r} trains unknown tensor {min(unknown)!r}")
         if graph.file not in manifest.files:

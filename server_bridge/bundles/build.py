@@ -11,6 +11,7 @@ from edge_agent.wire.tensors import encode_weights
 from server_bridge.bundles.calibrate import calibrated_monitors, outputs_on
 from server_bridge.bundles.checks import checked_model, refuse_name
 from server_bridge.bundles.data import read_data
+from server_bridge.bundles.fixed_tensors import with_fixed
 from server_bridge.bundles.graphs_of import renewed_names, trained, training_graphs
 from server_bridge.bundles.head import HEAD_FILE, cut_head, head_graphs, with_embedding
 from server_bridge.bundles.inference_file import inference_file, initial_weights
@@ -49,6 +50,7 @@ def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSetti
     if head is not None:
         served = with_embedding(served, head)
         graphs += head_graphs(head, settings)
+    graphs = [with_fixed(graph, weights) for graph in graphs]
     files = {
         INFERENCE_GRAPH: inference_file(served, weights),
         WEIGHTS: encode_weights(weights),

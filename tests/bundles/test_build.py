@@ -211,3 +211,19 @@ def test_types_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     model.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
     with pytest.raises(DataError, match="the model is refused by onnxruntime"):
         build_bundle(model, calibration(tmp_path, mlp()), ALL, tmp_path / "b")
+
+
+def test_a_subsets_graph_trains_beside_the_weights_of_now_not_those_of_the_build(tmp_path: Path) -> None:
+    data = save_npz(tmp_path / "c.npz", **classified(mlp(), 400))
+    first = mlp().graph.initializer[0].name
+    settings = BuildSettings(trainable=["*"], loss="cross-entropy", optimisers=["sgd"], subsets={"part": [first]})
+    bundle = build_bundle(mlp(), data, settings, tmp_path / "bundle")
+    rng = np.random.default_rng(3)
+    now = {n: (v + rng.normal(size=v.shape)).astype(np.float32) for n, v in bundle.initial_weights().items()}
+    batch = classified(mlp(), 16)
+    whole, part = TrainingStep(bundle, "sgd", now), TrainingStep(bundle, "part-sgd", bundle.initial_weights())
+    part.load(now)
+    losses = [step.step({"x": batch["x"]}, batch["label"], learning_rate=0.1) for step in (whole, part)]
+    assert losses[0] == losses[1]
+    np.testing.assert_allclose(part.weights()[first], whole.weights()[first], rtol=0, atol=1e-6)
+    assert all((part.weights()[name] == now[name]).all() for name in now if name != first)
