@@ -77,6 +77,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     changed = {
         "trainable": tensors,
         "statistics": [],
+        "fixed": draw(st.lists(st.sampled_from(tensors), max_size=FEW)),
         "embedding": fields["head"] and fields["head"].embedding,
         "task": draw(st.sampled_from([None, *(task.name for task in fields["tasks"])])),
     }
