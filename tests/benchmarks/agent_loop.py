@@ -19,6 +19,7 @@ import numpy as np
 
 from tests.benchmarks.loop_data.looped import STREAM
 from tests.benchmarks.loop_data.made import Made, made
+from tests.benchmarks.loop_data.paced import ALONE
 from tests.benchmarks.loop_data.started import agent, bare
 from tests.benchmarks.report import RESULTS, machine
 from tests.benchmarks.step_data.cases import case
@@ -39,6 +40,10 @@ class Loop:
 
 
 LOOPS = (Loop("mlp", 1, 20_000, 0.25), Loop("cnn", 32, 2_048, 0.90))
+GRAPH = "momentum"
+SCHEDULINGS = ("batch", "idle")
+"""The worker's scheduling classes; the first is what a gateway is set to."""
+
 QUICK = (Loop("mlp", 1, 1_000, 0.25),)
 
 
@@ -98,43 +103,37 @@ def starts(place: Made, folder: Path, *, rounds: int, serve_s: float) -> list[Fi
         bares.append(bare(place.case / "net.onnx", place.settings.parent / STREAM, folder, serve_s=serve_s))
         ours.append(agent(place.settings, folder, serve_s=serve_s))
     bare_mb, ours_mb = (_median([run.peak_bytes / MB for run in runs]) for runs in (bares, ours))
-    bare_s, ours_s = (_median([run.first_s for run in runs]) for runs in (bares, ours))
+    figures = [Figure("peak resident MB while serving; MB more", bare_mb, ours_mb, ours_mb - bare_mb, 60.0)]
+    pairs = list(zip(bares, ours, strict=True))
     return [
-        Figure("peak resident MB while serving; MB more", bare_mb, ours_mb, ours_mb - bare_mb, 60.0),
-        Figure("s from start to first prediction", bare_s, ours_s, ours_s / bare_s, 3.0),
+        *figures,
+        _start("clock", [(one.first_s, other.first_s) for one, other in pairs]),
+        _start("CPU", [(one.first_cpu_s, other.first_cpu_s) for one, other in pairs]),
     ]
 
 
-def latencies(bundle: Path, *, rounds: int, seconds: float) -> Figure:
-    """99th percentile of inference at 100 Hz with and without a training worker beside it, in turn."""
-    idle, busy = [], []
-    serve = ["tests.benchmarks.loop_data.paced", "serve", str(bundle), str(seconds)]
-    for _ in range(rounds):
-        idle.append(_p99_ms(_json_of(serve)))
-        with _Training(bundle):
-            busy.append(_p99_ms(_json_of(serve)))
-    ratio = statistics.median(one / other for one, other in zip(busy, idle, strict=True))
-    return Figure(
-        "p99 ms of inference at 100 Hz, idle and while a worker trains", _median(idle), _median(busy), ratio, 1.5
+def _start(unit: str, pairs: Sequence[tuple[float, float]]) -> Figure:
+    bare_s, ours_s = (_median(values) for values in zip(*pairs, strict=True))
+    ratio = _median([other / one for one, other in pairs])
+    return Figure(f"s of {unit} from start to first prediction", bare_s, ours_s, ratio, 3.0)
+
+
+def latencies(settings: Path, *, phases: int, seconds: float) -> list[Figure]:
+    """At 100 Hz alone and while the agent's worker trains, in turn: of the medians over the phases, for each class."""
+    words = [str(settings), GRAPH, str(phases), str(seconds), *SCHEDULINGS]
+    taken = _json_of(["tests.benchmarks.loop_data.paced", *words])
+    return [
+        _latency(f"p{percent} ms at 100 Hz, alone and while a worker trains, {name}", taken, name, percent, goal)
+        for name in SCHEDULINGS
+        for percent, goal in ((99, 1.5), (50, 1.5))
+    ]
+
+
+def _latency(what: str, taken: dict[str, list[list[float]]], name: str, percent: float, goal: float) -> Figure:
+    alone, busy = (
+        _median([float(np.percentile(phase, percent)) * 1e3 for phase in taken[one]]) for one in (ALONE, name)
     )
-
-
-class _Training:
-    """A worker that trains until the context ends."""
-
-    def __init__(self, bundle: Path) -> None:
-        command = [sys.executable, "-m", "tests.benchmarks.loop_data.paced", "train", str(bundle)]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
-
-    def __enter__(self) -> None:
-        assert self._process.stdout is not None
-        self._process.stdout.readline()
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdout is not None
-        self._process.kill()
-        self._process.wait(RUN_S)
-        self._process.stdout.close()
+    return Figure(what, alone, busy, busy / alone, goal)
 
 
 def run(folder: Path, *, rounds: int, quick: bool = False) -> list[Figure]:
@@ -144,9 +143,9 @@ def run(folder: Path, *, rounds: int, quick: bool = False) -> list[Figure]:
         place = made(case(loop.net), folder / loop.net, rows=loop.rows, batch=loop.batch)
         figures += rates(loop, place, rounds=rounds)
         if loop.batch == 1:
-            figures += starts(place, folder, rounds=1 if quick else max(rounds // 2, 3), serve_s=1.0 if quick else 6.0)
+            figures += starts(place, folder, rounds=1 if quick else max(rounds, 5), serve_s=1.0 if quick else 4.0)
         if not quick and loop.net == "cnn":
-            figures.append(latencies(place.case / "bundle", rounds=rounds, seconds=8.0))
+            figures += latencies(place.settings, phases=max(2 * rounds, 6), seconds=4.0)
     for figure in figures:
         print(figure.line(), flush=True)
     return figures
@@ -182,10 +181,6 @@ def _json_of(words: Sequence[str]) -> Any:
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def _p99_ms(seconds: Sequence[float]) -> float:
-    return float(np.percentile(seconds, 99)) * 1e3
 
 
 def _median(values: Sequence[float]) -> float:
