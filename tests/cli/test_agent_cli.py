@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.cli.commands import Exit
+from edge_agent.cli.exits import Exit
 from server_bridge.demo.broker import free_port
 from tests.broker import Mosquitto
 from tests.e2e.gateway import GATEWAY, STOP_S, RunningAgent, gateway_folder, provisioned, run

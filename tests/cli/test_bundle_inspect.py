@@ -11,7 +11,8 @@ from onnx import helper
 from typer.testing import CliRunner
 
 from edge_agent.cli.bundle_trial import tried
-from edge_agent.cli.commands import Exit, app
+from edge_agent.cli.commands import app
+from edge_agent.cli.exits import Exit
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle, file_digests, write_bundle
 from server_bridge.bundles.build import BuildSettings, build_bundle

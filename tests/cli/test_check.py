@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.cli.commands import Exit
+from edge_agent.cli.exits import Exit
 from edge_agent.link.events import SessionEvent
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.cli.commands import Exit
+from edge_agent.cli.exits import Exit
 from server_bridge.cli import Exit as BridgeExit
 from server_bridge.store.adaptations import DONE
 from server_bridge.store.store import Store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.cli.commands import Exit
+from edge_agent.cli.exits import Exit
 from server_bridge.demo.broker import free_port
 from tests.e2e.gateway import WAIT_S, RunningAgent, gateway_folder, provisioned
 
