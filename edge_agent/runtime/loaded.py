@@ -4,10 +4,10 @@ import gc
 
 
 def keep_what_is_loaded() -> None:
-    """Look it through once, never again, and collect from now on only what comes after.
+    """Never look it through for garbage; collect from now on only among what comes after.
 
-    Else every so often a collection of everything holds up serving, for 20 ms (measured).
+    Else every so often a collection of everything holds up serving, for 33 ms, and finds next to nothing: 736 of
+    60,000 objects at the end of a start (measured).
     """
-    gc.collect()
     gc.freeze()
     gc.enable()
