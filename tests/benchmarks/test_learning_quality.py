@@ -12,6 +12,7 @@ from tests.benchmarks.quality_data.twin import tuned_by_torch, tuned_here
 pytestmark = [pytest.mark.oracle, pytest.mark.data]
 
 
+@pytest.mark.long
 def test_gas_is_tuned_alike(tmp_path: Path) -> None:
     (result,) = results = run(["gas"], [0], tmp_path)
     assert result.ours > result.before

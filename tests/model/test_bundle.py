@@ -76,7 +76,7 @@ def test_what_is_no_file_is_never_read(bundle: Bundle) -> None:
     path = bundle.path / "infer.onnx"
     for make in (os.mkfifo, lambda place: os.symlink("/dev/zero", place), os.mkdir):
         path.unlink() if path.exists() else None
-        make(path)  # type: ignore[operator]  # of different signatures
+        make(path)
         with pytest.raises(DataError, match=r"infer\.onnx is no file"):
             load_bundle(bundle.path)
 

@@ -137,7 +137,7 @@ def test_what_a_coding_lost_goes_with_the_next_round_of_the_line_only(
 def test_a_full_disk_is_named_by_the_worker_and_by_the_start(bundle: Bundle, samples_db: Path, tmp_path: Path) -> None:
     with disk(tmp_path / "disk") as under:
         supervisor = TrainingSupervisor(under.folder / "jobs")
-        supervisor.start(training_job(bundle, samples_db))
+        supervisor.start(training_job(bundle, samples_db, epochs=400))  # not done before the disk is full
         under.refuse("full" if under.mounted else "closed")
         outcome = wait_for_outcome(supervisor)
         assert (outcome.ok, outcome.reason) == (False, "storage"), outcome.detail
