@@ -1,0 +1,59 @@
+"""What a monitor says of one batch."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+ShiftKind = Literal["loss", "covariate", "label", "concept", "unknown"]
+"""What seems to have changed: the loss alone; the inputs; the shares of the classes; what the inputs mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """A quantity that changed.
+
+    Attributes:
+        name: of the feature (as in the manifest), class, or signal.
+        before: its level in the reference, in ``unit``.
+        now: its level since the change, in ``unit``.
+        unit: as in the manifest; "" where it has none.
+        weight: share of the statistic that it explains, 0 to 1.
+    """
+
+    name: str
+    before: float
+    now: float
+    unit: str = ""
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A monitor's judgement of one batch; a larger statistic is worse.
+
+    Attributes:
+        statistic: finite.
+        threshold: above it the monitor alarms; the promised false-alarm rate is that of crossing it.
+        warning_threshold: above it the monitor warns; at most ``threshold``.
+        began_samples: how many of the monitor's latest samples lie after the estimated change; None: no change seen.
+        shift: what seems to have changed.
+        attributions: what changed, the most important first; at most 8.
+        rows: how many samples the judgement rests on, of those shown.
+    """
+
+    statistic: float
+    threshold: float
+    warning_threshold: float
+    began_samples: int | None = None
+    shift: ShiftKind = "unknown"
+    attributions: tuple[Attribution, ...] = ()
+    rows: int = 0
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the statistic lies above the threshold."""
+        return self.statistic > self.threshold
+
+    @property
+    def warning(self) -> bool:
+        """Whether the statistic lies above the warning's threshold; an alarm is one too."""
+        return self.statistic > self.warning_threshold

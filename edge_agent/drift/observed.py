@@ -1,0 +1,51 @@
+"""What monitors are shown: samples as they were served, and samples whose labels have come."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Samples in the order in which they were served, all by the same weights; labels are not needed.
+
+    Attributes:
+        ids: n sample ids.
+        times_s: (n,) float64, when they were measured; may repeat, run backwards or jump.
+        features: (n, f) float, the inputs in the manifest's order, each flattened; may hold non-finite numbers.
+        outputs: (n, k) the primary output: logits of k classes, one logit of class 1 (k = 1), or values.
+        embeddings: (n, d) output of role embedding; None: the model gives none.
+        faulty: (n, f) bool, readings that are taken for broken and left out of judgement; None: none is.
+    """
+
+    ids: list[str]
+    times_s: NDArray[np.float64]
+    features: NDArray[Any]
+    outputs: NDArray[Any]
+    embeddings: NDArray[Any] | None = None
+    faulty: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """Samples in the order in which their labels came, all served by the same weights.
+
+    Attributes:
+        ids: n sample ids.
+        times_s: (n,) float64, when the samples were measured.
+        losses: (n,) float64, >= 0, ``inf`` where the output was not finite (``drift.losses.sample_losses``).
+        delays_s: (n,) float64 from the sample's serving to its label's arrival, by the running clock; NaN where unknown.
+    """
+
+    ids: list[str]
+    times_s: NDArray[np.float64]
+    losses: NDArray[np.float64]
+    delays_s: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.ids)
