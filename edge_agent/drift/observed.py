@@ -39,7 +39,7 @@ class Labelled:
         ids: n sample ids.
         times_s: (n,) float64, when the samples were measured.
         losses: (n,) float64, >= 0, ``inf`` where the output was not finite (``drift.losses.sample_losses``).
-        delays_s: (n,) float64 from the sample's serving to its label's arrival, by the running clock; NaN where unknown.
+        delays_s: (n,) float64 from the sample's serving to its label, by the running clock; NaN: unknown.
     """
 
     ids: list[str]
