@@ -39,8 +39,9 @@ from server_bridge.releases.publisher import Publisher, PublisherParts
 from server_bridge.releases.record import FileReleaseBook, ReleaseRecord, cohort_number, highest_cohort
 from server_bridge.releases.retained_map import Verdict
 from server_bridge.releases.signer_client import SignerClient
-from server_bridge.rounds.adaptation import AdaptationRunner, RoundSettings
+from server_bridge.rounds.adaptation import AdaptationRunner
 from server_bridge.rounds.controller import Controller, FlagWatch
+from server_bridge.rounds.round_settings import RoundSettings
 from server_bridge.rounds.trigger import TriggerParams
 from server_bridge.store.blob_sweep import BlobSweep
 from server_bridge.store.bundles import BundleFolder

@@ -3,23 +3,19 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass, field
 
 import structlog
 
 from edge_agent.errors import DataError, EdgeError, StorageError, TransientError
 from edge_agent.wire.codec import Scalar
 from edge_agent.wire.manifest import TrainableSpec
-from edge_agent.wire.roles import names_of, only, personal_specs
 from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
-from edge_agent.wire.updates import Coding
 from server_bridge.cohorts.membership import ROOT
 from server_bridge.errors import BrokerAway
 from server_bridge.fleet.transport import FleetTransport
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.engine import RoundOutcome, run_round
 from server_bridge.flower.grid import MqttGrid
-from server_bridge.flower.settings import GridSettings, Schedule
 from server_bridge.flower.state import decode_state, encode_state
 from server_bridge.flower.strategies import (
     StrategySettings,
@@ -32,6 +28,7 @@ from server_bridge.flower.strategies import (
 from server_bridge.rounds.flags import OpenFlags
 from server_bridge.rounds.lineage import Moment, record_abandoned, record_round
 from server_bridge.rounds.release_book import Releases
+from server_bridge.rounds.round_settings import RoundSettings, grid_settings
 from server_bridge.store.adaptations import DONE, FAILED, RUNNING, Adaptation, RoundRecord
 from server_bridge.store.bundles import BundleFolder
 from server_bridge.store.participation import left_out_words
@@ -40,50 +37,6 @@ from server_bridge.store.store import Store
 _ATTEMPT_KEY = "clma-attempt"
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundSettings:
-    """What every round asks of the gateways.
-
-    Attributes:
-        rounds: of one adaptation.
-        first_learning_rate: of round 1, None: as the others. Cohorts are told apart by the direction of
-            the changes, and small steps keep it: on the demo's net a third of the rate raises the cosine
-            within families from about 0.40 to 0.50 and across from 0.18 to 0.23 (cut 0.35).
-        attempts: how often a round is tried that nobody answered, or a first round that none of the
-            flagged gateways answered, before the adaptation fails.
-        retry_wait_s: rest before such a round is tried again.
-        evaluate_timeout_s: for each candidate that a gateway evaluates before a round.
-        schedule, learning_rate_min, label_shift, send_worse, gateway_graphs, scalars: as in the orders' settings.
-    """
-
-    rounds: int
-    timeout_s: float
-    training_graph: str
-    learning_rate: float
-    epochs: int
-    batch_size: int
-    min_samples: int
-    max_samples: int
-    coding: Coding
-    seed: int = 0
-    attempts: int = 3
-    retry_wait_s: float = 10.0
-    first_learning_rate: float | None = None
-    evaluate_timeout_s: float = 120.0
-    gateway_graphs: Mapping[str, str] = field(default_factory=dict)
-    schedule: Schedule = "constant"
-    learning_rate_min: float = 0.0
-    label_shift: bool = False
-    send_worse: bool = False
-    scalars: Mapping[str, float] = field(default_factory=dict)
-
-    def learning_rate_of(self, number: int) -> float:
-        """The gateways' learning rate in a round, counted from 1."""
-        if number == 1 and self.first_learning_rate is not None:
-            return self.first_learning_rate
-        return self.learning_rate
 
 
 class AdaptationRunner:
@@ -195,8 +148,8 @@ class AdaptationRunner:
             self._place(strategy, adaptation, nodes)
             self._remind(strategy, adaptation.bundle)
         arrays = self._weights(adaptation, ROOT)
-        settings = self._grid_settings(adaptation, arrays)
-        grid = MqttGrid(self._fleet, settings, cancelled=lambda: self._stopped(0.0))
+        asked = grid_settings(self._settings, self._bundles, adaptation, arrays)
+        grid = MqttGrid(self._fleet, asked, cancelled=lambda: self._stopped(0.0))
         config: dict[str, Scalar] = {_ATTEMPT_KEY: adaptation.attempts + 1} if adaptation.attempts else {}
         outcome = run_round(strategy, grid, arrays, adaptation.rounds_done + 1, config, self._settings.timeout_s)
         return outcome, encode_state(export_strategy(strategy))
@@ -336,37 +289,6 @@ class AdaptationRunner:
         graphs = {self._settings.training_graph, *self._settings.gateway_graphs.values()}
         names = {spec.name for graph in graphs for spec in self._bundles.update_specs(bundle, graph)}
         return [spec for spec in self._bundles.manifest(bundle).trainable if spec.name in names]
-
-    def _grid_settings(self, adaptation: Adaptation, arrays: Weights) -> GridSettings:
-        settings = self._settings
-        specs = tuple(self._bundles.manifest(adaptation.bundle).trainable)
-        return GridSettings(
-            adaptation=adaptation.id,
-            bundle=adaptation.bundle,
-            specs=specs,
-            personal=only(arrays, names_of(personal_specs(specs))),
-            training_graph=settings.training_graph,
-            carried=self._bundles.update_specs(adaptation.bundle, settings.training_graph),
-            gateway_graphs=settings.gateway_graphs,
-            graph_carries={
-                graph: self._bundles.update_specs(adaptation.bundle, graph)
-                for graph in settings.gateway_graphs.values()
-            },
-            learning_rate=settings.learning_rate_of(adaptation.rounds_done + 1),
-            epochs=settings.epochs,
-            batch_size=settings.batch_size,
-            min_samples=settings.min_samples,
-            max_samples=settings.max_samples,
-            coding=settings.coding,
-            seed=settings.seed,
-            timeout_s=settings.timeout_s,
-            evaluate_timeout_s=settings.evaluate_timeout_s,
-            schedule=settings.schedule,
-            learning_rate_min=settings.learning_rate_min,
-            label_shift=settings.label_shift,
-            send_worse=settings.send_worse,
-            scalars=settings.scalars,
-        )
 
     def _weights(self, adaptation: Adaptation, cohort: str) -> Weights:
         return decode_weights(self._store.blobs.read(self._latest(adaptation)[cohort]))

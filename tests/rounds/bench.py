@@ -12,8 +12,9 @@ from edge_agent.wire.manifest import Manifest, OutputSpec, TensorSpec, TrainingG
 from edge_agent.wire.messages import ErrorEvent, Event, FlagEvent
 from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
 from server_bridge.flower.strategies import StrategySettings
-from server_bridge.rounds.adaptation import AdaptationRunner, RoundSettings
+from server_bridge.rounds.adaptation import AdaptationRunner
 from server_bridge.rounds.controller import Controller, FlagWatch
+from server_bridge.rounds.round_settings import RoundSettings
 from server_bridge.rounds.trigger import TriggerParams
 from server_bridge.store.bundles import BundleFolder
 from server_bridge.store.store import Store, store_url

@@ -7,7 +7,7 @@ from edge_agent.errors import RejectedUpdate, TransientError
 from edge_agent.wire.tensors import Weights
 from server_bridge.errors import BrokerAway
 from server_bridge.flower.strategies import StrategyName, StrategySettings
-from server_bridge.rounds.adaptation import RoundSettings
+from server_bridge.rounds.round_settings import RoundSettings
 from server_bridge.store.flags import StoredFlag
 from tests.flower.memory_fleet import MemoryFleet, MemoryGateway, direction, initial_weights, towards
 from tests.rounds.bench import Bench
