@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import edge_agent
+from edge_agent.drift.arrays import DRIFT_FILE, MonitorArrays, decode_drift_arrays
 from edge_agent.errors import DataError, StorageError
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.codec import encode
@@ -96,6 +97,14 @@ class Bundle:
         if absent := sorted(set(names) - held.keys()):
             raise DataError(f"{self.path / FROZEN} has no tensor {absent[0]!r}, which {graph} needs")
         return {name: held[name] for name in names}
+
+    def drift_arrays(self) -> MonitorArrays:
+        """The arrays of its monitors; none where it has no ``drift.safetensors``.
+
+        Raises:
+            DataError: the file is absent or corrupt (named).
+        """
+        return decode_drift_arrays(self.read(DRIFT_FILE)) if DRIFT_FILE in self.manifest.files else {}
 
     def training_graph(self, name: str) -> TrainingGraphSpec:
         """A training step by name.

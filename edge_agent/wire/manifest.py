@@ -137,8 +137,22 @@ class TaskSpec(WireModel):
     classes: Annotated[int, Field(ge=2, le=CLASSES_CAP)] | None = None
 
 
+class PromiseSpec(WireModel):
+    """What a threshold promises on a stream like the reference, and what that reference can support.
+
+    ``words``: the rate as the operator stated it. ``lowest_rate``: a batch, the least that could be promised.
+    ``block_rows``: rows in the blocks that the reference was resampled in; 1: its order says nothing.
+    ``effective_batches``: independent batches that the reference is worth.
+    """
+
+    words: Text = ""
+    lowest_rate: Annotated[float, Field(ge=0, le=1)]
+    block_rows: Count = 1
+    effective_batches: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+
+
 class MonitorSpec(WireModel):
-    """A calibrated drift monitor."""
+    """A calibrated drift monitor; its arrays, if any, are the tensors ``<monitor>.*`` of ``drift.safetensors``."""
 
     schema_version: SchemaVersion = Field(default=1, alias="schema")
     parameters: Annotated[Table[Name, Scalar], Field(max_length=64)]
@@ -146,6 +160,7 @@ class MonitorSpec(WireModel):
     false_alarm_rate: Annotated[float, Field(ge=0, le=1)]
     false_alarm_unit: Literal["batch"] = "batch"
     evidence: Text = ""
+    promise: PromiseSpec | None = None
 
 
 class Manifest(Message):
