@@ -20,6 +20,7 @@ from server_bridge.cli.fleet_table import cohort_accuracy, fleet_table, reasons,
 from server_bridge.config import BridgeSettings, load_settings
 from server_bridge.folder_lock import is_locked
 from server_bridge.host_name import is_host_name
+from server_bridge.store.bundles import BundleFolder
 from server_bridge.store.decisions import Decision
 from server_bridge.store.keeper import open_beside
 from server_bridge.store.store import Store
@@ -126,7 +127,8 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
     settings = load_settings(config)
     store = open_store(settings)
     latest = FileReleaseBook(settings.bridge.data_dir / RELEASES_FOLDER).latest()
-    views = fleet_view(store, None if latest is None else latest[0].versions.timestamp)
+    version = None if latest is None else latest[0].versions.timestamp
+    views = fleet_view(store, version, _regressions(settings))
     store.close()
     running = is_locked(settings.bridge.data_dir)
     if as_json:
@@ -156,9 +158,10 @@ def log(
     ] = LOG_LINES,
 ) -> None:
     """Show what the bridge decided, and why."""
-    store = open_store(load_settings(config))
+    settings = load_settings(config)
+    store = open_store(settings)
     decisions = store.decisions.recent(limit=lines)
-    views = fleet_view(store, None)
+    views = fleet_view(store, None, _regressions(settings))
     store.close()
     if as_json:
         typer.echo(json.dumps([asdict(decision) for decision in decisions], indent=2))
@@ -181,6 +184,12 @@ def open_store(settings: BridgeSettings) -> Store:
     if not data_dir.is_dir():  # or a mistyped one would be made, and shown as an empty fleet
         raise ConfigError(f"[bridge] data_dir {data_dir} does not exist", "correct it, or run `server-bridge init`")
     return open_beside(settings.bridge.store, data_dir)
+
+
+def _regressions(settings: BridgeSettings) -> frozenset[str]:
+    from server_bridge.releases.provision import BUNDLES_FOLDER
+
+    return BundleFolder(settings.bridge.data_dir / BUNDLES_FOLDER).regressions()
 
 
 def _registered(store: Store, gateway: str) -> None:

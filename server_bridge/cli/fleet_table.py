@@ -37,15 +37,19 @@ def fleet_table(views: Sequence[GatewayView], now_s: float) -> Table:
             "-" if view.flag_s is None else f"{view.flag}, {_age(now_s - view.flag_s)} ago",
             "-" if view.trainable_samples is None else str(view.trainable_samples),
             "-" if view.lag is None else str(view.lag),
-            _accuracy(view.accuracy),
+            _holdout(view),
             str(view.dropped),
         )
     return table
 
 
-def _accuracy(known: Accuracies | None) -> str:
+def _holdout(view: GatewayView) -> str:
+    known = view.accuracy
     if known is None:
         return "-"
+    if view.regression:
+        before = "" if known.loss_before is None else f"{known.loss_before:.4g} -> "
+        return f"loss {before}{known.loss_now:.4g}"
     before = "" if known.before is None else f"{known.before:.0%} -> "
     return f"{before}{known.now:.0%}"
 
@@ -71,11 +75,17 @@ def _age(seconds: float) -> str:
 
 def cohort_accuracy(views: Sequence[GatewayView]) -> Iterator[str]:
     """A line a cohort: how its gateways do on their holdout samples, under the weights before and now."""
-    cohorts: dict[str, list[Accuracies]] = {}
+    cohorts: dict[tuple[str, bool], list[Accuracies]] = {}
     for view in views:
         if view.cohort is not None and view.accuracy is not None and view.accuracy.before is not None:
-            cohorts.setdefault(view.cohort, []).append(view.accuracy)
-    for cohort, known in sorted(cohorts.items()):
-        before = sum(each.before or 0.0 for each in known) / len(known)
-        now = sum(each.now for each in known) / len(known)
-        yield f"holdout accuracy of {cohort}, before and now: {before:.0%} -> {now:.0%} ({len(known)} gateways)"
+            cohorts.setdefault((view.cohort, view.regression), []).append(view.accuracy)
+    for (cohort, regression), known in sorted(cohorts.items()):
+        if regression:
+            before = sum(each.loss_before or 0.0 for each in known) / len(known)
+            now = sum(each.loss_now for each in known) / len(known)
+            told = f"holdout loss of {cohort}, before and now: {before:.4g} -> {now:.4g}"
+        else:
+            before = sum(each.before or 0.0 for each in known) / len(known)
+            now = sum(each.now for each in known) / len(known)
+            told = f"holdout accuracy of {cohort}, before and now: {before:.0%} -> {now:.0%}"
+        yield f"{told} ({len(known)} gateways)"

@@ -38,6 +38,14 @@ class BundleFolder:
             return []
         return sorted(path.name for path in self._directory.iterdir() if path.name in self)
 
+    def regressions(self) -> frozenset[str]:
+        """The bundles that predict values.
+
+        Raises:
+            DataError: a bundle is altered.
+        """
+        return frozenset(digest for digest in self.digests() if self.manifest(digest).kind == "regression")
+
     def manifest(self, digest: str) -> Manifest:
         """A bundle's manifest, its digest verified.
 

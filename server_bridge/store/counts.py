@@ -29,17 +29,20 @@ class StoredCounts:
 
 @dataclass(frozen=True, slots=True)
 class Accuracies:
-    """Shares of holdout samples that a gateway got right, in the last spans of each of its weights.
+    """How a gateway does on its holdout samples, in the last spans of each of its weights.
 
     Attributes:
-        before: under the weights before; ``None`` if nothing was counted under others.
-        now: under these weights.
+        before: share that it got right under the weights before; ``None`` if nothing was counted under others.
+        now: the same under these weights; of a regression, which is never right, 0.
         labelled: how many samples ``now`` is of.
+        loss_before, loss_now: mean losses of the same samples.
     """
 
     before: float | None
     now: float
     labelled: int
+    loss_before: float | None = None
+    loss_now: float = 0.0
 
 
 class CountTable:
@@ -85,6 +88,7 @@ class CountTable:
                 func.max(COUNTS.c.bucket).label("last"),
                 _total(COUNTS.c.labelled).label("labelled"),
                 _total(COUNTS.c.right).label("right"),
+                func.sum(COUNTS.c.loss_sum).label("loss_sum"),
             )
             .join(last, (last.c.gateway == COUNTS.c.gateway) & (last.c.weights == COUNTS.c.weights))
             .where(COUNTS.c.bucket > last.c.last - LATEST_BUCKETS, COUNTS.c.labelled > 0)
@@ -93,11 +97,13 @@ class CountTable:
         with self._database.read() as connection:
             rows = sorted(connection.execute(query).all(), key=lambda row: (row.gateway, row.last, row.version))
         found: dict[tuple[str, str], Accuracies] = {}
-        before: dict[str, float] = {}
+        before: dict[str, tuple[float, float]] = {}
         for row in rows:
-            share = int(row._mapping["right"]) / int(row.labelled)
-            found[row.gateway, row.weights] = Accuracies(before.get(row.gateway), share, int(row.labelled))
-            before[row.gateway] = share
+            labelled = int(row.labelled)
+            share, loss = int(row._mapping["right"]) / labelled, float(row.loss_sum) / labelled
+            share_before, loss_before = before.get(row.gateway, (None, None))
+            found[row.gateway, row.weights] = Accuracies(share_before, share, labelled, loss_before, loss)
+            before[row.gateway] = share, loss
         return found
 
     def trim(self, keep: int = BUCKETS_KEPT_PER_GATEWAY) -> int:

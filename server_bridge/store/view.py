@@ -1,5 +1,6 @@
 """The fleet at a glance, from the store alone: for people and for machines."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from server_bridge.store.counts import Accuracies
@@ -21,6 +22,7 @@ class GatewayView:
         presence_s: when its presence last changed, wall clock seconds.
         last_round: its part in the last round that was committed, if it was asked.
         accuracy: on holdout samples, of the weights before those it runs and of these, if counts tell.
+        regression: whether its bundle predicts values, so that its losses tell how it does.
     """
 
     id: str
@@ -41,13 +43,17 @@ class GatewayView:
     presence_s: float | None = None
     last_round: Participation | None = None
     accuracy: Accuracies | None = None
+    regression: bool = False
 
 
-def fleet_view(store: Store, timestamp_version: int | None) -> list[GatewayView]:
+def fleet_view(
+    store: Store, timestamp_version: int | None, regressions: Container[str] = frozenset()
+) -> list[GatewayView]:
     """Every registered gateway, by id.
 
     Args:
         timestamp_version: of the newest release map; ``None`` if there is none yet.
+        regressions: digests of the bundles that predict values.
     """
     presences = store.gateways.presences()
     states = store.gateways.states()
@@ -81,6 +87,7 @@ def fleet_view(store: Store, timestamp_version: int | None) -> list[GatewayView]
                 presence_s=None if presence is None else presence.changed_s,
                 last_round=None if latest is None else participation(latest, row.id),
                 accuracy=None if state is None else accuracies.get((row.id, state.weights)),
+                regression=state is not None and state.bundle in regressions,
             )
         )
     return views

@@ -8,12 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from edge_agent.errors import ConfigError
+from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.messages import ClockTrust, CountsBucket, CountsEvent, Event, Presence, State, TrustedVersions
 from server_bridge.cli.fleet import app
 from server_bridge.folder_lock import lock_folder
 from server_bridge.releases.provision import init_fleet
 from server_bridge.store.store import Store, store_url
 from tests.training.tiny_bundle import tiny_bundle
+from tests.wire.test_manifest import manifest
 
 
 @pytest.fixture
@@ -70,7 +72,8 @@ def test_beside_a_stopped_bridge_the_table_says_so_and_as_of_when(settings: str)
     assert "not running" in _typed("fleet", "-c", settings)
 
 
-def test_accuracy_before_and_now_is_that_of_the_last_spans_of_each_weights(settings: str) -> None:
+def _counted(settings: str, bundle: str) -> Path:
+    """A gateway that runs its second weights; its holdout samples were counted under both."""
     data_dir = Path(settings).parent
     store = Store(store_url(data_dir), data_dir / "blobs")
     store.gateways.set_state(
@@ -78,7 +81,7 @@ def test_accuracy_before_and_now_is_that_of_the_last_spans_of_each_weights(setti
             gateway="gw1",
             boot_id="b",
             agent_version="1",
-            bundle="b" * 64,
+            bundle=bundle,
             weights="2" * 64,
             weights_version=2,
             cohort="root",
@@ -95,12 +98,23 @@ def test_accuracy_before_and_now_is_that_of_the_last_spans_of_each_weights(setti
     ):
         buckets = [CountsBucket(bucket=bucket, labelled=10, right=right, loss_sum=1.0)]
         counts = CountsEvent(
-            bundle="b" * 64, weights=weights, weights_version=version, cohort="root", bucket_s=60.0, buckets=buckets
+            bundle=bundle, weights=weights, weights_version=version, cohort="root", bucket_s=60.0, buckets=buckets
         )
         store.counts.replace(Event(gateway="gw1", epoch="e", sequence=sequence, low=0, time_s=0.0, body=counts), counts)
     store.close()
+    return data_dir
+
+
+def test_accuracy_before_and_now_is_that_of_the_last_spans_of_each_weights(settings: str) -> None:
+    data_dir = _counted(settings, "b" * 64)
     (first, second) = json.loads(_typed("fleet", "--json", "-c", settings))
-    assert first["accuracy"] == {"before": 0.4, "now": 0.9, "labelled": 20}
+    assert first["accuracy"] == {
+        "before": 0.4,
+        "now": 0.9,
+        "labelled": 20,
+        "loss_before": pytest.approx(0.1),
+        "loss_now": pytest.approx(0.1),
+    }
     assert second["accuracy"] is None
     assert "40% -> 90%" in _typed("fleet", "-c", settings)
     told = "holdout accuracy of root, before and now: 40% -> 90% (1 gateways)"
@@ -108,6 +122,20 @@ def test_accuracy_before_and_now_is_that_of_the_last_spans_of_each_weights(setti
     store = Store(store_url(data_dir), data_dir / "blobs")
     store.decisions.record("adaptation-done", "released", "release 2: 1 cohorts changed", 1.0, adaptation="a1")
     store.close()
+    assert _typed("log", "-c", settings).splitlines()[-1] == told
+
+
+def test_a_regression_is_told_by_its_losses(settings: str) -> None:
+    payload = manifest(kind="regression", classes=None, loss="mse")
+    folder = Path(settings).parent / "bundles" / sha256_hex(payload)
+    folder.mkdir()
+    (folder / "manifest.json").write_bytes(payload)
+    data_dir = _counted(settings, folder.name)
+    assert "loss 0.1 -> 0.1" in _typed("fleet", "-c", settings)
+    store = Store(store_url(data_dir), data_dir / "blobs")
+    store.decisions.record("adaptation-done", "released", "release 2: 1 cohorts changed", 1.0, adaptation="a1")
+    store.close()
+    told = "holdout loss of root, before and now: 0.1 -> 0.1 (1 gateways)"
     assert _typed("log", "-c", settings).splitlines()[-1] == told
 
 

@@ -30,6 +30,6 @@ def test_one_gateways_claims_do_not_keep_the_others_accuracies_away(tmp_path: Pa
     with store.database.write() as connection:
         for number in range(OVERFLOWING):
             upsert(connection, COUNTS, {**row, "bucket_s": 2.0 + number})
-    assert store.counts.accuracies()["gw1", "a" * 64] == Accuracies(None, 0.75, 4)
+    assert store.counts.accuracies()["gw1", "a" * 64] == Accuracies(None, 0.75, 4, None, 0.0)
     assert store.counts.accuracies()["gw2", "a" * 64].now == 1.0
     store.close()
