@@ -1,0 +1,120 @@
+"""How far a reference's rows depend on each other, and streams drawn from it in blocks that keep that."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The lags whose correlation is looked at reach this many times the last one that stands out (Politis and White 2004).
+_WINDOW_FACTOR = 2
+_STANDS_OUT = 2.0
+# Blocks longer than this share of the reference would leave too few different ones to draw.
+_LONGEST_SHARE = 20
+# Twice the length that is best for the variance of a mean: a threshold in the tail suffers more from the variance that
+# blocks lose at their ends than from having fewer of them.
+_TAIL_FACTOR = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """What autocorrelation does to a reference.
+
+    Attributes:
+        block_rows: rows a block, >= 1; 1: rows are as good as independent.
+        inflation: variance of a long mean over what independent rows would give, >= 1.
+    """
+
+    block_rows: int
+    inflation: float
+
+
+def dependence(series: NDArray[Any]) -> Dependence:
+    """Block length and variance inflation of a reference; of several series, the largest of each.
+
+    Args:
+        series: (n,) or (n, k) float, in the order in which the rows were measured, n >= 1; a value that is not finite
+            counts as the series' mean, a constant series as independent.
+
+    Returns:
+        ``block_rows`` at most n / 20 (at least 1).
+
+    Source: Politis and White 2004 with the correction of Patton, Politis and White 2009, circular blocks, from the
+        autocovariances under a flat-top window; lengths doubled (``_TAIL_FACTOR``). A lag stands out above
+        2 sqrt(log10(n) / n), and the last one that does is followed by max(5, sqrt(log10 n)) that do not.
+    Cost: O(k n log n).
+    """
+    columns = np.asarray(series, np.float64).reshape(len(series), -1)
+    found = [_one_series(columns[:, number]) for number in range(columns.shape[1])]
+    longest = max(1, len(columns) // _LONGEST_SHARE)
+    return Dependence(
+        block_rows=min(longest, max((one.block_rows for one in found), default=1)),
+        inflation=max((one.inflation for one in found), default=1.0),
+    )
+
+
+def block_streams(rows: int, length: int, streams: int, block: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Streams of row numbers, joined from blocks of consecutive rows; the reference's end is followed by its start.
+
+    Args:
+        rows: of the reference, >= 1.
+        length: rows a stream.
+        streams: how many.
+        block: rows a block, >= 1.
+        rng: the only source of chance.
+
+    Returns:
+        (streams, length) int64 in 0..rows-1; where in a stream the first block ends is random.
+
+    Source: circular block bootstrap (Politis and Romano 1992).
+    Cost: O(streams x length).
+    """
+    blocks = length // block + 2
+    starts = rng.integers(0, rows, (streams, blocks))
+    joined = (starts[:, :, None] + np.arange(block)).reshape(streams, blocks * block)
+    phase = rng.integers(0, block, streams)
+    cut: NDArray[np.int64] = joined[np.arange(streams)[:, None], phase[:, None] + np.arange(length)]
+    return cut % rows
+
+
+def _one_series(values: NDArray[np.float64]) -> Dependence:
+    finite = np.isfinite(values)
+    if not finite.any():
+        return Dependence(1, 1.0)
+    centred = np.where(finite, values - values[finite].mean(), 0.0)
+    covariance = _autocovariance(centred)
+    if covariance[0] <= 1e-12 * max(1.0, float(np.square(values[finite]).mean())):
+        return Dependence(1, 1.0)
+    lags = np.arange(_window(covariance / covariance[0], len(values)) + 1)
+    weights = np.clip(2.0 * (1.0 - lags / max(1, lags[-1])), 0.0, 1.0) if len(lags) > 1 else np.ones(1)
+    twice = np.where(lags > 0, 2.0, 1.0) * weights * covariance[: len(lags)]
+    spectrum = float(twice.sum())
+    if spectrum <= 0:
+        return Dependence(1, 1.0)
+    slope = float((twice * lags).sum())
+    best = (2.0 * slope**2 / (4.0 / 3.0 * spectrum**2)) ** (1 / 3) * len(values) ** (1 / 3)
+    length = math.ceil(_TAIL_FACTOR * best) if best > 0.5 else 1
+    return Dependence(max(1, length), max(1.0, spectrum / float(covariance[0])))
+
+
+def _autocovariance(centred: NDArray[np.float64]) -> NDArray[np.float64]:
+    """At lags 0..n-1, divided by n."""
+    size = 1 << (2 * len(centred) - 1).bit_length()
+    power = np.abs(np.fft.rfft(centred, size)) ** 2
+    covariance: NDArray[np.float64] = np.fft.irfft(power, size)[: len(centred)] / len(centred)
+    return covariance
+
+
+def _window(correlation: NDArray[np.float64], rows: int) -> int:
+    """Twice the last lag that stands out before a run of lags that do not; 0: none does."""
+    quiet = max(5, math.ceil(math.sqrt(math.log10(max(rows, 2)))))
+    most = max(1, min(len(correlation) - 1, math.ceil(math.sqrt(rows)) + quiet))
+    bound = _STANDS_OUT * math.sqrt(math.log10(max(rows, 2)) / rows)
+    loud = np.abs(correlation[1 : most + 1]) >= bound
+    run = 0
+    for lag, stands_out in enumerate(loud, start=1):
+        run = 0 if stands_out else run + 1
+        if run == quiet:
+            return min(_WINDOW_FACTOR * (lag - quiet), len(correlation) - 1)
+    return min(_WINDOW_FACTOR * int(np.flatnonzero(loud)[-1] + 1) if loud.any() else 0, len(correlation) - 1)
