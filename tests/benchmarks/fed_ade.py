@@ -18,11 +18,12 @@ import structlog
 
 from tests.benchmarks.fed_ade_data.arms import PUBLISHED, SCALED, Result, run_arms
 from tests.benchmarks.fed_ade_data.fleet import draw
-from tests.benchmarks.fed_ade_data.keep import add_lines, read_lines, save
+from tests.benchmarks.fed_ade_data.keep import save
 from tests.benchmarks.fed_ade_data.schedules import SCHEDULES
 from tests.benchmarks.fed_ade_data.tasks import TASKS, Kind
 from tests.benchmarks.fed_ade_data.verdict import gain_table, gains, table
 from tests.benchmarks.report import RESULTS
+from tests.benchmarks.run_lines import add_lines, read_lines
 from tests.shared_data import DATA
 
 KINDS: tuple[Kind, ...] = ("label", "covariate")
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> None:
     os.nice(19)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     seeds = range(options.first_seed, options.first_seed + (1 if options.quick else options.seeds))
-    kept = read_lines(options.lines) if options.lines else []
+    kept = read_lines(options.lines, Result) if options.lines else []
     with tempfile.TemporaryDirectory() as temporary:
         choices = QUICK if options.quick else select(options.only)
         results = run(choices, seeds, kept, options.lines, options.work or Path(temporary))

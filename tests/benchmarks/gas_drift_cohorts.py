@@ -9,7 +9,6 @@ import argparse
 import json
 import logging
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from tests.benchmarks.cifar_data.arms import strategy_of
 from tests.benchmarks.cifar_data.grid import CountingGrid, RoundAccount
 from tests.benchmarks.gas_chart import chart
 from tests.benchmarks.gas_fleet import BATCHES, DRIFT_ROUND, GasGateway, GasGateways
-from tests.benchmarks.report import RESULTS, machine
+from tests.benchmarks.report import RESULTS, stamp
 from tests.shared_data import DATA
 
 MONITORED = "ours, monitor's flags"
@@ -177,8 +176,7 @@ def beside_reference(runs: Sequence[GasRun]) -> dict[str, dict[str, object]]:
 def save(runs: Sequence[GasRun], folder: Path = RESULTS) -> None:
     """Write runs and summary as JSON, and the picture."""
     content = {
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": machine(),
+        **stamp(),
         "summary": summarise(runs),
         "ours minus reference, points": beside_reference(runs),
         "runs": [asdict(run) for run in runs],

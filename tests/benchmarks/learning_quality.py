@@ -4,9 +4,7 @@
 """
 
 import argparse
-import json
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +14,7 @@ import numpy as np
 from edge_agent.wire.tensors import Weights
 from tests.benchmarks.quality_data.tasks import TASKS, TITLES
 from tests.benchmarks.quality_data.twin import accuracy, tuned_by_torch, tuned_here
-from tests.benchmarks.report import RESULTS, machine
+from tests.benchmarks.report import RESULTS, keep
 
 TITLE = "Fine-tuned accuracy beside torch: same data, order, steps, initial weights"
 GOAL_POINTS = 0.5
@@ -114,11 +112,4 @@ def main(arguments: Sequence[str]) -> None:
 
 def save(results: Sequence[Result], folder: Path = RESULTS) -> None:
     """Write the results."""
-    folder.mkdir(parents=True, exist_ok=True)
-    content = {
-        "title": TITLE,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": machine(),
-        "results": [{**asdict(result), "points": result.points} for result in results],
-    }
-    (folder / "learning_quality.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    keep("learning_quality", TITLE, {"results": [{**asdict(each), "points": each.points} for each in results]}, folder)

@@ -15,12 +15,13 @@ from pathlib import Path
 import structlog
 
 from tests.benchmarks.recurring_data.arms import ARMS
-from tests.benchmarks.recurring_data.keep import add_line, read_lines, save
+from tests.benchmarks.recurring_data.keep import save
 from tests.benchmarks.recurring_data.patterns import fitting
 from tests.benchmarks.recurring_data.run import Result, Setting
 from tests.benchmarks.recurring_data.tasks import Task, make_tasks
 from tests.benchmarks.recurring_data.verdict import bar_table, bars, table
 from tests.benchmarks.report import RESULTS
+from tests.benchmarks.run_lines import add_lines, read_lines
 
 DATA = Path(os.environ.get("EDGE_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 SEEDS = 3
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
     os.nice(19)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     seeds = range(options.first_seed, options.first_seed + (1 if options.quick else options.seeds))
-    kept = read_lines(options.lines) if options.lines else []
+    kept = read_lines(options.lines, Result) if options.lines else []
     results = list(run(select(options.quick, options.only), seeds, kept, options.lines))
     print(table(results))
     print(bar_table(bars(results)))
@@ -118,4 +119,4 @@ def _note(result: Result, took_s: float, lines: Path | None) -> None:
         flush=True,
     )
     if lines is not None:
-        add_line(lines, result)
+        add_lines(lines, [result])

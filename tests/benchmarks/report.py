@@ -3,8 +3,10 @@
 import json
 import platform
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.benchmarks.interleaved import Timing
 
@@ -40,14 +42,22 @@ def machine() -> str:
     return f"{platform.machine()}, Python {platform.python_version()}"
 
 
-def save(name: str, title: str, comparisons: list[Comparison], folder: Path = RESULTS) -> Path:
-    """Write the results as JSON, with the date and the machine."""
+def stamp() -> dict[str, str]:
+    """When and where results were measured."""
+    return {"date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine()}
+
+
+def keep(name: str, title: str, content: Mapping[str, Any], folder: Path = RESULTS) -> Path:
+    """Write results as ``<name>.json``, with the date and the machine."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
+    path.write_text(json.dumps({"title": title, **stamp(), **content}, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def save(name: str, title: str, comparisons: list[Comparison], folder: Path = RESULTS) -> Path:
+    """Write the results as JSON, with the date and the machine."""
     content = {
-        "title": title,
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": machine(),
         "cases": [
             {
                 "case": comparison.case,
@@ -58,5 +68,4 @@ def save(name: str, title: str, comparisons: list[Comparison], folder: Path = RE
             for comparison in comparisons
         ],
     }
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    return path
+    return keep(name, title, content, folder)

@@ -6,7 +6,6 @@ net. Accuracy on 1,200 other images, and the bytes of a round's update as it is 
 """
 
 import argparse
-import json
 import tempfile
 import time
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ from edge_agent.wire.updates import encode_update
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.tailor.build import TailorSettings, tailor_bundle
 from server_bridge.bundles.tailor.prune import prune_bundle
-from tests.benchmarks.report import RESULTS, machine
+from tests.benchmarks.report import RESULTS, keep
 from tests.benchmarks.tailor_data.digits import KNOWN, TASKS, Split, splits
 from tests.benchmarks.tailor_data.net import SOURCE, fresh, head, net
 from tests.shared_data import DATA
@@ -197,17 +196,8 @@ def summarise(rows: Sequence[Row]) -> list[dict[str, Any]]:
 
 def save(rows: Sequence[Row], folder: Path = RESULTS) -> Path:
     """Write the results as JSON."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "tailor.json"
-    content = {
-        "title": "A task block beside a head and the whole net",
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": machine(),
-        "summary": summarise(rows),
-        "rows": [asdict(row) for row in rows],
-    }
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    return path
+    content = {"summary": summarise(rows), "rows": [asdict(row) for row in rows]}
+    return keep("tailor", "A task block beside a head and the whole net", content, folder)
 
 
 def main(arguments: Sequence[str]) -> None:

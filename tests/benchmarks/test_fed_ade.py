@@ -9,11 +9,12 @@ from tests.benchmarks.fed_ade import main, select
 from tests.benchmarks.fed_ade_data.arms import ORDER, Result, fixed_rates, run_arms
 from tests.benchmarks.fed_ade_data.corruptions import CORRUPTIONS
 from tests.benchmarks.fed_ade_data.fleet import averaged, draw, follow
-from tests.benchmarks.fed_ade_data.keep import add_lines, read_lines, save
+from tests.benchmarks.fed_ade_data.keep import save
 from tests.benchmarks.fed_ade_data.nets import SOURCE, Live, dense_net, small_cnn
 from tests.benchmarks.fed_ade_data.schedules import SCHEDULES
 from tests.benchmarks.fed_ade_data.tasks import Task, image_pool, label_pool, make_bundle
 from tests.benchmarks.fed_ade_data.verdict import gain_table, gains, table
+from tests.benchmarks.run_lines import add_lines, read_lines
 
 CLASSES = 3
 
@@ -114,7 +115,7 @@ def test_gains_are_paired_and_kept(tmp_path: Path) -> None:
     add_lines(tmp_path / "runs.jsonl", results)
     file = tmp_path / "runs.jsonl"
     file.write_text(file.read_text(encoding="utf-8")[:-5], encoding="utf-8")
-    assert read_lines(file) == results[:-1]
+    assert read_lines(file, Result) == results[:-1]
 
 
 def test_a_word_that_names_nothing_is_refused() -> None:

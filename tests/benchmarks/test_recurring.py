@@ -11,13 +11,14 @@ from tests.benchmarks.cohorts_data.real import GRAPH
 from tests.benchmarks.recurring import named, run, select
 from tests.benchmarks.recurring_data.arms import ARMS
 from tests.benchmarks.recurring_data.fleet import ROUNDS
-from tests.benchmarks.recurring_data.keep import add_line, read_lines, save
+from tests.benchmarks.recurring_data.keep import save
 from tests.benchmarks.recurring_data.net import SOURCE, Net, make_bundle
 from tests.benchmarks.recurring_data.oracles import cluster_distances, least, merge_groups
 from tests.benchmarks.recurring_data.patterns import CLIENTS, STEPS, Pattern, read_pattern
 from tests.benchmarks.recurring_data.run import Result, Setting
 from tests.benchmarks.recurring_data.tasks import circle, make_tasks, sine, swapped
 from tests.benchmarks.recurring_data.verdict import bar_table, bars
+from tests.benchmarks.run_lines import add_lines, read_lines
 
 
 def _pattern(*moves: tuple[int, int, int]) -> Pattern:
@@ -131,11 +132,11 @@ def test_bars_hold_or_are_missed_by_the_mean_and_name_the_patterns_that_miss() -
 
 def test_a_run_that_was_stopped_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
-    assert read_lines(file) == []
-    add_line(file, _result("ours", 0.9, 2))
-    add_line(file, _result("true", 0.9, 2))
+    assert read_lines(file, Result) == []
+    add_lines(file, [_result("ours", 0.9, 2)])
+    add_lines(file, [_result("true", 0.9, 2)])
     file.write_text(file.read_text(encoding="utf-8")[:-5], encoding="utf-8")
-    assert read_lines(file) == [_result("ours", 0.9, 2)]
+    assert read_lines(file, Result) == [_result("ours", 0.9, 2)]
 
 
 def test_what_is_kept_has_a_mean_over_seeds_and_a_chart_of_both_panels(tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_runs_that_are_on_disk_are_not_run_again(tmp_path: Path, capsys: pytest.
     ]
     first = run(choices, [1000], [], file)
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert run(choices, [1000], read_lines(file), file) == first
+    assert run(choices, [1000], read_lines(file, Result), file) == first
     assert capsys.readouterr().out == ""
     assert [result.agreement for result in first] == [[1.0] * STEPS] * 2
 
