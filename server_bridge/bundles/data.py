@@ -27,11 +27,15 @@ class LabelledData:
         features: an array (n, ...) per graph input.
         labels: (n,) class numbers or targets.
         tasks: (n,) the names of the samples' tasks, "" where none is named; None if the file has none.
+        times: (n,) float64 seconds, finite; None if the file has none.
+        groups: (n,) numbers of the samples' groups; None if the file has none.
     """
 
     features: dict[str, NDArray[Any]]
     labels: NDArray[Any]
     tasks: NDArray[np.str_] | None = None
+    times: NDArray[np.float64] | None = None
+    groups: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -39,7 +43,10 @@ class LabelledData:
     def rows(self, chosen: NDArray[np.int64]) -> "LabelledData":
         """Some rows, in the order chosen."""
         features = {name: array[chosen] for name, array in self.features.items()}
-        return LabelledData(features, self.labels[chosen], None if self.tasks is None else self.tasks[chosen])
+        tasks = None if self.tasks is None else self.tasks[chosen]
+        times = None if self.times is None else self.times[chosen]
+        groups = None if self.groups is None else self.groups[chosen]
+        return LabelledData(features, self.labels[chosen], tasks, times, groups)
 
 
 def read_data(
@@ -69,13 +76,14 @@ def read_data(
         _refuse_values(features)
         labels = _labels(arrays["label"], size, classes, ignored)
         tasks = _tasks(arrays.get("task"), size)
+        times, groups = _times(arrays.get("time"), size), _groups(arrays.get("group"), size)
     except DataError as error:
         raise DataError(f"{path}: {error.problem}", error.hint) from None
     unlabelled = np.zeros(size, np.bool_) if ignored is None else labels == ignored
     kept = np.flatnonzero(~(_holdout(path, arrays, size) | unlabelled))
     if len(kept) == 0:
         raise DataError(f"{path} has no labelled rows besides the holdout")
-    return LabelledData(features, labels, tasks).rows(kept)
+    return LabelledData(features, labels, tasks, times, groups).rows(kept)
 
 
 def _load(path: Path) -> dict[str, NDArray[Any]]:
@@ -126,6 +134,27 @@ def _tasks(tasks: NDArray[Any] | None, size: int) -> NDArray[np.str_] | None:
     if tasks.shape != (size,) or tasks.dtype.kind not in "U":
         raise DataError(f"array 'task' is {tasks.dtype} {list(tasks.shape)}, text [{size}] is needed")
     return tasks
+
+
+def _times(times: NDArray[Any] | None, size: int) -> NDArray[np.float64] | None:
+    if times is None:
+        return None
+    if times.shape != (size,) or times.dtype.kind not in "fiu":
+        raise DataError(f"array 'time' is {times.dtype} {list(times.shape)}, seconds [{size}] are needed")
+    seconds: NDArray[np.float64] = times.astype(np.float64)
+    if not np.isfinite(seconds).all():
+        row = int(np.flatnonzero(~np.isfinite(seconds))[0])
+        raise DataError(f"array 'time' is {seconds[row]} in row {row}", "give seconds, or leave the array out")
+    return seconds
+
+
+def _groups(groups: NDArray[Any] | None, size: int) -> NDArray[np.int64] | None:
+    if groups is None:
+        return None
+    if groups.shape != (size,) or groups.dtype.kind not in "USiu":
+        raise DataError(f"array 'group' is {groups.dtype} {list(groups.shape)}, text or numbers [{size}] are needed")
+    numbers: NDArray[np.int64] = np.unique(groups, return_inverse=True)[1].astype(np.int64)
+    return numbers
 
 
 def _targets(labels: NDArray[Any]) -> NDArray[Any]:

@@ -1,6 +1,7 @@
 """Labelled data of several tasks, and how each task's graph does on its own rows."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +38,7 @@ def read_task_data(path: Path, manifest: Manifest) -> LabelledData:
         label = int(data.labels[tasks == task].max())
         if label >= classes[task]:
             raise DataError(f"{path}: label {label} of task {task!r} is outside 0..{classes[task] - 1}")
-    return LabelledData(data.features, data.labels, tasks)
+    return replace(data, tasks=tasks)
 
 
 def rows_of(data: LabelledData, task: str) -> NDArray[np.int64]:
