@@ -1,11 +1,14 @@
 """Training modes on real processes: the head on cached embeddings, and personal tensors; all traffic is heard."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from edge_agent.model.bundle import load_bundle
+from edge_agent.model.bundle import Bundle, load_bundle
 from edge_agent.ota.startup import startup
 from edge_agent.ota.weights_store import WeightsStore
 from edge_agent.runtime.serving_alone import MODELS_FOLDER
@@ -66,28 +69,46 @@ def _tensors(update: bytes) -> set[str]:
     return set(read_safetensors(unpack(update, 10**7, "update"), "update"))
 
 
-@pytest.mark.long
-def test_a_fleet_trains_the_head_on_embeddings_computed_once(tmp_path: Path, mosquitto: Mosquitto) -> None:
-    bundle = toy_bundle(tmp_path / "bundles", head=True)
-    head = {"training_graph": "head-adam", "learning_rate": 0.05, "max_samples": 5000}
-    fleet = ToyFleet(tmp_path, mosquitto, DRIFTS, rounds=3, bundle=bundle.path, **head)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class _Repaired:
+    """What a fleet whose two gateways drifted came to, and all that went over the broker meanwhile."""
+
+    weights: list[Weights]
+    accuracies: list[float]
+    updates: list[tuple[TrainResult, bytes]]
+    traffic: bytes
+
+
+def _repaired(directory: Path, mosquitto: Mosquitto, bundle: Bundle, **asked: Any) -> _Repaired:
+    fleet = ToyFleet(directory, mosquitto, DRIFTS, rounds=3, bundle=bundle.path, **asked)
     with Wiretap(mosquitto) as tap:
         try:
             fleet.start()
             fleet.wait("a release, and holdout samples on it", _served_enough, timeout_s=120)
             with fleet.store() as store:
                 weights = _released_weights(fleet, store)
-                accuracy = [_accuracy(store, gateway) for gateway in ("gw1", "gw2")]
+                accuracies = [_accuracy(store, gateway) for gateway in ("gw1", "gw2")]
         finally:
             statuses = fleet.stop()
     assert set(statuses.values()) == {0}
-    initial = bundle.initial_weights()
-    for trained in weights:
-        assert all(trained[name].tobytes() == initial[name].tobytes() for name in ("w1", "b1"))
-    assert any((trained["w2"] != initial["w2"]).any() for trained in weights)
-    assert min(accuracy) > 0.8, accuracy
     updates = tap.updates()
     assert len(updates) >= 6
+    return _Repaired(weights, accuracies, updates, b"".join(payload for _, payload in tap.heard))
+
+
+def _as_built(weights: list[Weights], initial: Weights, names: Sequence[str]) -> bool:
+    return all(trained[name].tobytes() == initial[name].tobytes() for trained in weights for name in names)
+
+
+@pytest.mark.long
+def test_a_fleet_trains_the_head_on_embeddings_computed_once(tmp_path: Path, mosquitto: Mosquitto) -> None:
+    bundle = toy_bundle(tmp_path / "bundles", head=True)
+    seen = _repaired(tmp_path, mosquitto, bundle, training_graph="head-adam", learning_rate=0.05, max_samples=5000)
+    initial = bundle.initial_weights()
+    assert _as_built(seen.weights, initial, ("w1", "b1"))
+    assert any((trained["w2"] != initial["w2"]).any() for trained in seen.weights)
+    assert min(seen.accuracies) > 0.8, seen.accuracies
+    updates = seen.updates
     assert all(_tensors(update) == {"w2", "b2"} for _, update in updates)
     assert all(_computed(result) == _embedded(result) for result, _ in updates if result.round == 1)
     assert all(_computed(result) < _embedded(result) for result, _ in updates if result.round == 3)
@@ -97,34 +118,20 @@ def test_a_fleet_trains_the_head_on_embeddings_computed_once(tmp_path: Path, mos
 @pytest.mark.long
 def test_personal_tensors_are_trained_served_and_kept_and_never_leave(tmp_path: Path, mosquitto: Mosquitto) -> None:
     bundle = toy_bundle(tmp_path / "bundles", personal=["w1", "b1"])
-    fleet = ToyFleet(tmp_path, mosquitto, DRIFTS, rounds=3, bundle=bundle.path)
-    with Wiretap(mosquitto) as tap:
-        try:
-            fleet.start()
-            fleet.wait("a release, and holdout samples on it", _served_enough, timeout_s=120)
-            with fleet.store() as store:
-                weights = _released_weights(fleet, store)
-                accuracy = [_accuracy(store, gateway) for gateway in ("gw1", "gw2")]
-        finally:
-            statuses = fleet.stop()
-    assert set(statuses.values()) == {0}
+    seen = _repaired(tmp_path, mosquitto, bundle)
     initial = bundle.initial_weights()
-    for trained in weights:
-        assert all(trained[name].tobytes() == initial[name].tobytes() for name in ("w1", "b1"))
-    assert min(accuracy) > 0.85, accuracy
+    assert _as_built(seen.weights, initial, ("w1", "b1"))
+    assert min(seen.accuracies) > 0.85, seen.accuracies
     own = {gateway: _own(tmp_path, bundle.path, gateway) for gateway in ("gw1", "gw2")}
     for values in own.values():
         assert (values["w1"] != initial["w1"]).any()
     assert (own["gw1"]["w1"] != own["gw2"]["w1"]).any()
-    updates = tap.updates()
-    assert len(updates) >= 6
-    assert all(_tensors(update) == {"w2", "b2"} for _, update in updates)
-    traffic = b"".join(payload for _, payload in tap.heard)
+    assert all(_tensors(update) == {"w2", "b2"} for _, update in seen.updates)
     for values in own.values():
         for name in ("w1", "b1"):
             for form in (values[name], values[name] - initial[name]):
-                assert form.tobytes()[:32] not in traffic
-                assert form.astype(np.float16).tobytes()[:32] not in traffic
+                assert form.tobytes()[:32] not in seen.traffic
+                assert form.astype(np.float16).tobytes()[:32] not in seen.traffic
 
 
 def _own(directory: Path, bundle: Path, gateway: str) -> Weights:
