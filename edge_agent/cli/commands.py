@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import edge_agent
+from edge_agent.cli.drift import app as drift
 from edge_agent.cli.exits import Exit, told
 from edge_agent.link.interrupt import quiet_while_loading
 
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 bundles = typer.Typer(help="Look at a bundle on this machine.", no_args_is_help=True)
 app.add_typer(bundles, name="bundle")
+app.add_typer(drift, name="drift")
 SettingsOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file, agent.toml.")]
 
 
