@@ -41,7 +41,9 @@ class CifarFleet:
     def __post_init__(self) -> None:
         self.parts = partition(self.setting, self.images.labels, self.seed)
         rows = np.random.default_rng([self.seed, 0x57A7]).permutation(len(self.images.labels))[:STATISTICS_IMAGES]
-        self.bundle = build(self.work / f"net-{self.seed}", self.pixels(rows), self.images.labels[rows], self.seed)
+        statistics = self.setting.statistics
+        folder = self.work / f"{statistics}-{self.seed}"
+        self.bundle = build(folder, self.pixels(rows), self.images.labels[rows], self.seed, statistics)
 
     def pixels(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
         """(n, 3, 32, 32) standardised by channel."""

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from edge_agent.model.bundle import Bundle, load_bundle
 from server_bridge.bundles.build import BuildSettings, build_bundle
+from server_bridge.bundles.gradients.batch_statistics import Statistics
 from tests.benchmarks.cifar_data.images import CLASSES, SIDE
 
 SOURCE, LOGITS, GRAPH = "image", "logits", "momentum"
@@ -19,18 +20,21 @@ EPSILON = 1e-5
 OPSET, IR_VERSION = 17, 9
 
 
-def build(folder: Path, images: NDArray[np.float32], labels: NDArray[np.int64], seed: int) -> Bundle:
+def build(
+    folder: Path, images: NDArray[np.float32], labels: NDArray[np.int64], seed: int, statistics: Statistics
+) -> Bundle:
     """A bundle with fresh weights; ``images`` give BatchNorm its statistics, and calibrate what is not used here.
 
-    BatchNorm is in the form that the training graphs have: its mean and variance are fixed, its scale and
-    shift are trained. The statistics are those of the fresh weights, layer by layer, as in training mode at
-    the first step.
+    The statistics are those of the fresh weights, layer by layer, as in training mode at the first step. ``frozen``
+    keeps them; with the ``batch``'s own the running ones are renewed and travel with the weights.
     """
     if (folder / "bundle").exists():
         return load_bundle(folder / "bundle")
     folder.mkdir(parents=True, exist_ok=True)
     np.savez(folder / "calibration.npz", **{SOURCE: images, "label": labels})  # type: ignore[arg-type]  # numpy's stub mixes in a keyword
-    settings = BuildSettings(trainable=("*.weight", "*.bias"), loss="cross-entropy", name="cifar10")
+    settings = BuildSettings(
+        trainable=("*.weight", "*.bias"), loss="cross-entropy", name="cifar10", statistics=statistics
+    )
     return build_bundle(draw_net(images, seed), folder / "calibration.npz", settings, folder / "bundle")
 
 
@@ -44,8 +48,8 @@ def draw_net(images: NDArray[np.float32], seed: int) -> onnx.ModelProto:
         options.intra_op_num_threads = 1
         session = ort.InferenceSession(probe.SerializeToString(), options, providers=["CPUExecutionProvider"])
         values = np.asarray(session.run(None, {SOURCE: images})[0], np.float64)
-        weights[f"norm{layer}.mean"] = values.mean((0, 2, 3)).astype(np.float32)
-        weights[f"norm{layer}.variance"] = values.var((0, 2, 3)).astype(np.float32)
+        weights[f"norm{layer}.running_mean"] = values.mean((0, 2, 3)).astype(np.float32)
+        weights[f"norm{layer}.running_var"] = values.var((0, 2, 3)).astype(np.float32)
     return _model(weights, LOGITS)
 
 
@@ -70,7 +74,7 @@ def _weights(rng: np.random.Generator) -> dict[str, NDArray[np.float32]]:
     for layer in (1, 2):
         ones, zeros = np.ones(CHANNELS[layer], np.float32), np.zeros(CHANNELS[layer], np.float32)
         weights |= {f"norm{layer}.weight": ones, f"norm{layer}.bias": zeros}
-        weights |= {f"norm{layer}.mean": zeros, f"norm{layer}.variance": ones}
+        weights |= {f"norm{layer}.running_mean": zeros, f"norm{layer}.running_var": ones}
     return weights
 
 
@@ -103,7 +107,7 @@ def _model(weights: dict[str, NDArray[np.float32]], output: str) -> onnx.ModelPr
 def _block(layer: int, source: str) -> list[onnx.NodeProto]:
     """Convolution 3 x 3, BatchNorm, Relu, pooling 2."""
     conv, norm = f"conv{layer}", f"norm{layer}"
-    statistics = [f"{norm}.{part}" for part in ("weight", "bias", "mean", "variance")]
+    statistics = [f"{norm}.{part}" for part in ("weight", "bias", "running_mean", "running_var")]
     return [
         helper.make_node(
             "Conv", [source, f"{conv}.weight", f"{conv}.bias"], [f"{conv}.out"], kernel_shape=[3, 3], pads=[1] * 4
