@@ -1,0 +1,1 @@
+"""The monitor ``label-free``: inputs, outputs and embeddings judged together, by one statistic with one threshold."""
