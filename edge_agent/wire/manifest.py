@@ -58,10 +58,12 @@ class OutputSpec(TensorSpec):
 
 
 class FeatureSpec(WireModel):
-    """A measured quantity behind an input, for people."""
+    """A measured quantity behind an input; ``minimum`` and ``maximum``: what its sensor can show at all."""
 
     name: Name
     unit: Annotated[str, Field(max_length=64)] = ""
+    minimum: Finite | None = None
+    maximum: Finite | None = None
 
 
 class TrainableSpec(WireModel):

@@ -1,0 +1,155 @@
+"""What a reference says of each sensor: how far, how fast and how monotonously it may read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.faults.channels import Block, Channels
+from edge_agent.errors import DataError
+from edge_agent.wire.manifest import MonitorSpec
+
+NAME = "faults"
+BATCH_SIZE = 32
+"""Rows a batch, of the stated rate; the screen takes batches of any size."""
+STATED_RATE = 1e-4
+"""False reports a batch of 32 samples that this screen states; measured: docs/drift.md."""
+SPECIALS = 3
+"""Values that a sensor may hold for longer than others: its lowest, its highest and its most frequent."""
+
+_AGAIN = "build the bundle again"
+
+
+@dataclass(frozen=True)
+class FaultParams:
+    """Limits of c sensors, each float64 in the sensor's unit; see `calibrate`.
+
+    Attributes:
+        channels: which sensors there are, and their physical limits.
+        low, high: (c,) the reference's range.
+        limit_low, limit_high: (c,) beyond them a reading is none; infinite where nothing is known.
+        run_limit: (c,) equal readings in a row that are taken for a stuck sensor; infinite: not checked.
+        special: (3, c) values that may be held for longer.
+        special_limit: (3, c) so much longer; infinite: for ever.
+        pile_limit: (2, c) share of a window's readings that may equal its highest, lowest; 1: not checked.
+        zero: (c,) 1: a reading of exactly 0 is none; 0: it may be.
+        step: (c,) the largest change from one reading to the next.
+        mean_low, mean_high, deviation_low, deviation_high: (c,) of 32 readings in a row.
+        span: (c,) the least difference of highest and lowest among 128 readings in a row; 0: a change of unit is not
+            looked for.
+    """
+
+    channels: Channels
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    limit_low: NDArray[np.float64]
+    limit_high: NDArray[np.float64]
+    run_limit: NDArray[np.float64]
+    special: NDArray[np.float64]
+    special_limit: NDArray[np.float64]
+    pile_limit: NDArray[np.float64]
+    zero: NDArray[np.float64]
+    step: NDArray[np.float64]
+    mean_low: NDArray[np.float64]
+    mean_high: NDArray[np.float64]
+    deviation_low: NDArray[np.float64]
+    deviation_high: NDArray[np.float64]
+    span: NDArray[np.float64]
+    rows: int = 0
+
+    @property
+    def batch_size(self) -> int:
+        """Of the stated rate; any size may be stepped."""
+        return BATCH_SIZE
+
+    @classmethod
+    def from_spec(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]], channels: Channels) -> Self:
+        """From a bundle: the manifest's entry ``faults`` and its arrays (without the prefix).
+
+        Raises:
+            DataError: an array is absent, misshapen or NaN (named).
+        """
+        count = len(channels.names)
+        found: dict[str, NDArray[np.float64]] = {}
+        for name in ARRAYS:
+            array = arrays.get(name)
+            wanted = (*_LEADING.get(name, ()), count)
+            if array is None or array.shape != wanted:
+                shape = "absent" if array is None else f"of shape {list(array.shape)}"
+                raise DataError(f"monitor {NAME!r}: array {name!r} is {shape}, {list(wanted)} is needed", _AGAIN)
+            if np.isnan(array).any():
+                raise DataError(f"monitor {NAME!r}: array {name!r} has NaN", _AGAIN)
+            found[name] = np.ascontiguousarray(array, np.float64)
+        rows = spec.parameters.get("rows", 0)
+        return cls(channels, **found, rows=int(rows) if isinstance(rows, int) else 0)
+
+    def to_spec(self) -> tuple[MonitorSpec, dict[str, NDArray[np.float64]]]:
+        """The manifest's entry, and the arrays by name (without the prefix)."""
+        unchecked = [name for name, limit in zip(self.channels.names, self.run_limit, strict=True) if np.isinf(limit)]
+        said = f"{self.rows} rows of reference, {len(self.channels.names)} sensors"
+        if unchecked:
+            said += f"; not looked at for standing still: {', '.join(unchecked[:8])}{' ...' if unchecked[8:] else ''}"
+        spec = MonitorSpec(
+            parameters={"rows": self.rows}, batch_size=BATCH_SIZE, false_alarm_rate=STATED_RATE, evidence=said
+        )
+        return spec, {name: getattr(self, name) for name in ARRAYS}
+
+    @cached_property
+    def parts(self) -> tuple["PartParams", ...]:
+        """The same by blocks of sensors that are screened together."""
+        parts: list[PartParams] = []
+        first = 0
+        for block in self.channels.blocks:
+            parts.append(PartParams.of(self, block, first))
+            first += block.channels
+        return tuple(parts)
+
+
+@dataclass(frozen=True)
+class PartParams:
+    """Limits of one block's sensors, ready for use: physical limits are in ``limit_low`` and ``limit_high``."""
+
+    block: Block
+    first: int
+    arrays: dict[str, NDArray[np.float64]]
+    inner_low: NDArray[np.float64]
+    inner_high: NDArray[np.float64]
+    limit_low: NDArray[np.float64]
+    limit_high: NDArray[np.float64]
+    run_limit: NDArray[np.float64]
+    pile_limit: NDArray[np.float64]
+    zero: NDArray[np.bool_] | None
+    units: tuple[str, ...]
+
+    @classmethod
+    def of(cls, params: FaultParams, block: Block, first: int) -> Self:
+        """Those from sensor number ``first`` on."""
+        cut = slice(first, first + block.channels)
+        arrays = {name: getattr(params, name)[..., cut] for name in ARRAYS}
+        low = np.maximum(arrays["limit_low"], params.channels.minimum[cut])
+        high = np.minimum(arrays["limit_high"], params.channels.maximum[cut])
+        margin = MARGIN * (arrays["high"] - arrays["low"])
+        looked_at = arrays["span"] > 0
+        zero = arrays["zero"] > 0
+        return cls(
+            block,
+            first,
+            arrays,
+            np.maximum(np.where(looked_at, arrays["low"] - margin, low), low),
+            np.minimum(np.where(looked_at, arrays["high"] + margin, high), high),
+            low,
+            high,
+            arrays["run_limit"],
+            arrays["pile_limit"],
+            zero if zero.any() else None,
+            params.channels.units[cut],
+        )
+
+
+MARGIN = 0.05
+"""Of the reference's range: a reading so far outside begins to be looked at for a change of unit."""
+ARRAYS = tuple(field.name for field in fields(FaultParams) if field.name not in ("channels", "rows"))
+_LEADING: dict[str, tuple[int, ...]] = {"special": (SPECIALS,), "special_limit": (SPECIALS,), "pile_limit": (2,)}
