@@ -4,11 +4,10 @@ from pathlib import Path
 
 import onnx
 
-from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, refuse_taken, write_bundle
-from edge_agent.model.inference import INFERENCE_GRAPH, primary_output
+from edge_agent.model.bundle import WEIGHTS, Bundle, refuse_taken, write_bundle
+from edge_agent.model.inference import INFERENCE_GRAPH
 from edge_agent.model.session import Session
 from edge_agent.wire.tensors import encode_weights
-from server_bridge.bundles.calibrate import calibrated_monitors, outputs_on
 from server_bridge.bundles.checks import checked_model, refuse_name
 from server_bridge.bundles.data import read_data
 from server_bridge.bundles.fixed_tensors import with_fixed
@@ -17,14 +16,23 @@ from server_bridge.bundles.head import HEAD_FILE, cut_head, head_graphs, with_em
 from server_bridge.bundles.inference_file import inference_file, initial_weights
 from server_bridge.bundles.label_free import label_free_file
 from server_bridge.bundles.manifest_of import manifest_of
+from server_bridge.bundles.monitors import Noted, Told, monitors_on
 from server_bridge.bundles.settings import BuildSettings
 from server_bridge.bundles.source import read_model, served_model
 
 __all__ = ["BuildSettings", "build_bundle"]
 
 
-def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSettings, out: Path) -> Bundle:
-    """Check a model, write its training graphs, calibrate its monitor and write the bundle.
+def build_bundle(
+    model: onnx.ModelProto | Path,
+    data: Path,
+    settings: BuildSettings,
+    out: Path,
+    *,
+    told: Told = lambda name, share: None,
+    noted: Noted = lambda notes: None,
+) -> Bundle:
+    """Check a model, write its training graphs, calibrate its monitors and write the bundle.
 
     A classifier that ends in a Softmax is served with a LogSoftmax in its place: log-probabilities are logits
     (the softmax of them is the probabilities), so losses, drift and training mean the same.
@@ -34,8 +42,11 @@ def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSetti
         data: held-out NPZ for the calibration.
         settings: see `BuildSettings`.
         out: a directory that does not exist, or is empty.
+        told: of the calibration's progress.
+        noted: given what an operator should know of the calibration.
 
     Raises:
+        ConfigError: the false alarms that are asked for make no sense for the stream.
         DataError: the model or the data are unfit (named, with the remedy).
         StorageError: the bundle cannot be written.
     """
@@ -62,11 +73,16 @@ def build_bundle(model: onnx.ModelProto | Path, data: Path, settings: BuildSetti
     manifest = manifest_of(served, weights, graphs, settings, files, None if head is None else head.spec)
     held_out = read_data(data, manifest.inputs, manifest.classes, manifest.ignored_label)
     session = Session(INFERENCE_GRAPH, files[INFERENCE_GRAPH], weights, threads=1)
-    outputs = outputs_on(lambda features: session.run(features)[primary_output(manifest)], held_out)
-    monitors = calibrated_monitors(
-        manifest, outputs, held_out.labels, batch_size=settings.monitor_batch, seed=settings.seed
+    monitors = monitors_on(
+        manifest,
+        session.run,
+        held_out,
+        batch_size=settings.monitor_batch,
+        wish=settings.wish,
+        seed=settings.seed,
+        told=told,
     )
     if settings.label_free:
         files |= label_free_file(manifest, session.run, held_out, seed=settings.seed)
-    changed = {"monitors": monitors, "files": file_digests(files)}
-    return write_bundle(out, manifest.model_copy(update=changed), files)
+    noted(monitors.notes)
+    return write_bundle(out, *monitors.in_bundle(manifest, files))

@@ -9,13 +9,15 @@ import numpy as np
 from edge_agent.drift.calibration import refuse_few
 from edge_agent.drift.label_free import LABEL_FREE_FILE
 from edge_agent.errors import DataError
-from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, load_bundle, refuse_taken, write_bundle
+from edge_agent.model.bundle import WEIGHTS, Bundle, load_bundle, refuse_taken, write_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.wire.tensors import Weights, encode_weights
-from server_bridge.bundles.calibrate import BATCH_SIZE_DEFAULT, Score, calibrated_monitors, outputs_on, score
+from server_bridge.bundles.calibrate import BATCH_SIZE_DEFAULT, Score, outputs_on, score
 from server_bridge.bundles.data import LabelledData, read_data
 from server_bridge.bundles.label_free import label_free_file
+from server_bridge.bundles.monitors import Noted, Told, monitors_on
+from server_bridge.bundles.wish import Wish
 
 GRAPH = "adam"
 _OF_A_PART = "; a part is fitted by a graph of `bundle build --subset`, a head by rounds"
@@ -34,6 +36,7 @@ class FitSettings:
         threads: of the training step; results repeat bit for bit at a fixed count.
         graph: one of the bundle's that takes labels; ``adam``, or the first if there is none, where it is empty.
         scalars: of the graph, where its defaults are not wanted.
+        wish: how many false alarms the bundle's monitors may give.
     """
 
     epochs: int
@@ -44,6 +47,7 @@ class FitSettings:
     threads: int = 1
     graph: str = ""
     scalars: Mapping[str, float] = field(default_factory=dict)
+    wish: Wish = field(default_factory=Wish)
 
 
 @dataclass(frozen=True)
@@ -62,6 +66,8 @@ def fit_bundle(
     out: Path,
     *,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    told: Told = lambda name, share: None,
+    noted: Noted = lambda notes: None,
 ) -> Bundle:
     """Train from the bundle's weights, calibrate on held-out data, write a new bundle.
 
@@ -74,8 +80,11 @@ def fit_bundle(
         settings: see `FitSettings`.
         out: a directory that does not exist, or is empty.
         on_epoch: told of each epoch.
+        told: of the calibration's progress.
+        noted: given what an operator should know of the calibration.
 
     Raises:
+        ConfigError: the false alarms that are asked for make no sense for the stream.
         DataError: the bundle or the data are unfit (named), or the loss stops being finite.
         StorageError: the bundle cannot be written.
     """
@@ -88,15 +97,20 @@ def fit_bundle(
     trainer = TrainingStep(bundle, chosen_graph(bundle, settings), bundle.initial_weights(), threads=settings.threads)
     weights = train_epochs(trainer, data, settings, on_epoch)
     model = InferenceModel(bundle, weights)
-    outputs = outputs_on(lambda features: model.run(features)[model.primary], held_out)
-    monitors = calibrated_monitors(
-        manifest, outputs, held_out.labels, batch_size=settings.monitor_batch, seed=settings.seed
+    monitors = monitors_on(
+        manifest,
+        model.run,
+        held_out,
+        batch_size=settings.monitor_batch,
+        wish=settings.wish,
+        seed=settings.seed,
+        told=told,
     )
     files = {name: bundle.read(name) for name in manifest.files} | {WEIGHTS: encode_weights(weights)}
     if LABEL_FREE_FILE in files:
         files |= label_free_file(manifest, model.run, held_out, seed=settings.seed)
-    changed = {"monitors": monitors, "files": file_digests(files)}
-    return write_bundle(out, manifest.model_copy(update=changed), files)
+    noted(monitors.notes)
+    return write_bundle(out, *monitors.in_bundle(manifest, files))
 
 
 def score_bundle(bundle: Bundle, data: Path) -> Score:

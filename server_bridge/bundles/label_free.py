@@ -1,6 +1,5 @@
 """What a bundle's gateway needs to judge batches without labels."""
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,11 +7,8 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.label_free import LABEL_FREE_FILE, calibrate_label_free
 from edge_agent.wire.manifest import Manifest
-from server_bridge.bundles.calibrate import outputs_on
+from server_bridge.bundles.calibrate import Run, outputs_on
 from server_bridge.bundles.data import LabelledData
-
-Run = Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]]
-"""Features to all outputs by name."""
 
 
 def label_free_file(manifest: Manifest, run: Run, held_out: LabelledData, *, seed: int) -> dict[str, bytes]:

@@ -72,6 +72,7 @@ def manifest_of(
         classes=classes,
         inputs=[_tensor(value) for value in model.graph.input],
         outputs=outputs,
+        features=list(settings.features),
         label_names=list(settings.label_names),
         loss=settings.loss,
         huber_delta=settings.huber_delta,

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from edge_agent.wire.manifest import LabelFreeLossName, LossName, OptimiserName
+from edge_agent.wire.manifest import FeatureSpec, LabelFreeLossName, LossName, OptimiserName
 from server_bridge.bundles.calibrate import BATCH_SIZE_DEFAULT
 from server_bridge.bundles.gradients.batch_statistics import Statistics
 from server_bridge.bundles.gradients.losses import Weighing
 from server_bridge.bundles.gradients.objective import HUBER_DELTA, Objective
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
+from server_bridge.bundles.wish import Wish
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class BuildSettings:
         proximal: whether graphs with the proximal term of FedProx are built beside: ``prox-<optimiser>`` and
             ``prox-<subset>-<optimiser>``.
         personal: patterns of trainable tensors whose values every gateway has for itself.
+        wish: how many false alarms the bundle's monitors may give.
+        features: of the inputs' values, in order, for people and for limits; empty: they are numbered.
     """
 
     trainable: Sequence[str]
@@ -61,6 +64,8 @@ class BuildSettings:
     weight_decay: bool = False
     proximal: bool = False
     personal: Sequence[str] = ()
+    wish: Wish = field(default_factory=Wish)
+    features: Sequence[FeatureSpec] = ()
 
     def objective(self) -> Objective:
         """The loss with its options.

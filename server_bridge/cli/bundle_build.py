@@ -11,6 +11,17 @@ from edge_agent.wire.manifest import LossName
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.gradients.objective import LABEL_FREE
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
+from server_bridge.cli.bundle_monitors import (
+    FalseAlarms,
+    Features,
+    Lowest,
+    StreamRate,
+    calibration_progress,
+    features_of,
+    show_monitors,
+    show_notes,
+    wish_of,
+)
 from server_bridge.cli.bundle_table import show_bundle, show_score
 
 _LOSS, _GRAPHS = "Loss", "Training graphs"
@@ -18,16 +29,20 @@ _LOSS, _GRAPHS = "Loss", "Training graphs"
 
 def build(
     model: Annotated[Path, typer.Argument(help="The ONNX model, opset 13 to 23, with a free batch axis.")],
-    data: Annotated[Path, typer.Option(help="Held-out NPZ that calibrates the drift monitor.")],
+    data: Annotated[Path, typer.Option(help="Held-out NPZ, in order of time, that calibrates the drift monitors.")],
     trainable: Annotated[
         list[str], typer.Option(help="Pattern of initialisers to train; repeatable; a leading ! excludes.")
     ],
     loss: Annotated[LossName, typer.Option(help="What is minimised and watched.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The bundle's directory; must not exist.")],
     name: Annotated[str | None, typer.Option(help="The bundle's name; the model file's if not given.")] = None,
-    monitor_batch: Annotated[int, typer.Option(min=2, help="Labelled samples a batch of the drift monitor.")] = 32,
+    monitor_batch: Annotated[int, typer.Option(min=2, help="Samples a batch of the drift monitors.")] = 32,
     label_name: Annotated[list[str] | None, typer.Option(help="A class's name, in order; repeatable.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the calibration's resampling.")] = 0,
+    feature: Features = None,
+    false_alarms: FalseAlarms = None,
+    stream_rate: StreamRate = None,
+    lowest: Lowest = False,
     class_weight: Annotated[
         list[float] | None,
         typer.Option(help="A class's weight in training, in order; repeatable.", rich_help_panel=_LOSS),
@@ -107,7 +122,7 @@ def build(
         ),
     ] = None,
 ) -> None:
-    """Turn an ONNX model into a bundle with training graphs and a calibrated drift monitor."""
+    """Turn an ONNX model into a bundle with training graphs and calibrated drift monitors."""
     settings = BuildSettings(
         trainable=trainable,
         loss=loss,
@@ -129,9 +144,13 @@ def build(
         head=head or embedding is not None,
         embedding=embedding,
         personal=personal or [],
+        wish=wish_of(false_alarms, stream_rate, lowest=lowest),
+        features=features_of(feature or []),
     )
-    bundle = build_bundle(model, data, settings, out)
+    with calibration_progress() as told:
+        bundle = build_bundle(model, data, settings, out, told=told, noted=show_notes)
     show_bundle(bundle)
+    show_monitors(bundle.manifest)
     show_score(bundle, data)
 
 

@@ -8,13 +8,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from edge_agent.drift.loss_rise import MONITOR_NAME
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import load_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.session import Session
 from edge_agent.model.training_step import TrainingStep
 from server_bridge.bundles.build import BuildSettings, build_bundle
-from server_bridge.bundles.calibrate import MONITOR
 from tests.bundles.nets import (
     CNN2D_TRAINABLE,
     Array,
@@ -44,8 +44,8 @@ def test_manifest_says_what_the_model_is(tmp_path: Path) -> None:
     assert [(spec.name, spec.role) for spec in manifest.outputs] == [("y", "logits")]
     assert [spec.name for spec in manifest.trainable] == ["a.w", "a.b", "b.w", "b.b", "c.w", "c.b", "d.w", "d.b"]
     assert [graph.name for graph in manifest.training] == ["sgd", "momentum", "adam", "adamw"]
-    assert manifest.monitors[MONITOR].batch_size == 16
-    assert manifest.monitors[MONITOR].parameters["clip"] == pytest.approx(np.log(4))
+    assert manifest.monitors[MONITOR_NAME].batch_size == 16
+    assert manifest.monitors[MONITOR_NAME].parameters["clip"] == pytest.approx(np.log(4))
 
 
 def test_same_inputs_give_the_same_address(tmp_path: Path) -> None:

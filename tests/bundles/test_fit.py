@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from edge_agent.drift.loss_rise import MONITOR_NAME
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle
 from server_bridge.bundles.build import BuildSettings, build_bundle
-from server_bridge.bundles.calibrate import MONITOR
 from server_bridge.bundles.fit import Epoch, FitSettings, fit_bundle, score_bundle
 from tests.bundles.nets import classified, conv1d, save_npz
 
@@ -34,7 +34,7 @@ def test_fit_learns_and_calibrates_anew(start: Bundle) -> None:
     assert after.accuracy is not None
     assert after.accuracy > 0.95 > before.accuracy
     assert after.loss < 0.3 * before.loss
-    assert after_fit.manifest.monitors[MONITOR] != start.manifest.monitors[MONITOR]
+    assert after_fit.manifest.monitors[MONITOR_NAME] != start.manifest.monitors[MONITOR_NAME]
     assert after_fit.manifest.training == start.manifest.training
     assert after_fit.read("infer.onnx") == start.read("infer.onnx")
 

@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.calibration import calibrate_loss_rise
+from edge_agent.drift.loss_rise import MONITOR_NAME
 from edge_agent.drift.losses import sample_losses
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import Manifest, MonitorSpec
 from edge_agent.wire.tasks import seen_by, task_classes, task_names
-from server_bridge.bundles.calibrate import MONITOR, Outputs, Score, outputs_on, score
+from server_bridge.bundles.calibrate import Outputs, Score, outputs_on, score
 from server_bridge.bundles.data import LabelledData, read_data
 
 OutputsOf = Callable[[str], Outputs]
@@ -74,4 +75,4 @@ def task_monitors(
             )
     most = max(task_classes(manifest).values())
     rng = np.random.default_rng(seed)
-    return {MONITOR: calibrate_loss_rise(losses, batch_size=batch_size, classes=most, rng=rng)}
+    return {MONITOR_NAME: calibrate_loss_rise(losses, batch_size=batch_size, classes=most, rng=rng)}

@@ -1,0 +1,59 @@
+"""Which false-alarm rates a reference can promise, and the monitors that ask."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.promise.blocks import dependence
+from edge_agent.drift.promise.calibrate import SUPPORT_BATCHES
+from edge_agent.drift.reference import Reference
+from edge_agent.wire.manifest import MonitorSpec
+
+Progress = Callable[[float], None]
+"""Told the share of a calibration's work that is done."""
+RATE_MOST = 0.5
+
+
+@dataclass(frozen=True)
+class Maker:
+    """How one monitor is calibrated to a rate.
+
+    Args:
+        name: in the manifest.
+        series: (n,) or (n, k) what the monitor judges, by which the lowest rate is known beforehand.
+        calibrate: reference, rate a batch, batch size, chance and progress to the manifest's entry and its arrays.
+    """
+
+    name: str
+    series: Callable[[Reference], NDArray[Any]]
+    calibrate: Callable[
+        [Reference, float, int, np.random.Generator, Progress], tuple[MonitorSpec, Mapping[str, NDArray[Any]]]
+    ]
+
+
+@dataclass(frozen=True)
+class Support:
+    """What a reference is worth to a monitor.
+
+    Args:
+        lowest_rate: false alarms a batch that can be promised; 0.5 where that would be more.
+        effective_batches: as many independent ones say as much.
+        block_rows: rows that depend on each other; 1: their order says nothing.
+    """
+
+    lowest_rate: float
+    effective_batches: float
+    block_rows: int
+
+    @classmethod
+    def of(cls, series: NDArray[Any], batch_size: int) -> "Support":
+        """By a monitor's own series.
+
+        Cost: O(k n log n).
+        """
+        depends = dependence(series)
+        effective = len(series) / (batch_size * depends.inflation)
+        return cls(min(RATE_MOST, SUPPORT_BATCHES / effective), effective, depends.block_rows)
