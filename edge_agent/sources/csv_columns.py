@@ -5,6 +5,7 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class CsvColumns:
 
 
 def read_csv(path: Path, inputs: Sequence[TensorSpec], columns: CsvColumns | None) -> dict[str, NDArray[Any]]:
-    """The arrays of a CSV file, as an NPZ file would hold them. An empty cell is NaN.
+    """The arrays of a CSV file, as an NPZ file would hold them. An empty cell is NaN; times may be ISO 8601.
 
     Raises:
         ConfigError: absent, not text, a column missing, or a cell that is no number (line and column named).
@@ -54,10 +55,12 @@ def _read(
 ) -> dict[str, NDArray[Any]]:
     lines = iter(rows)
     header = next(lines, [])
+    _refuse_no_header(path, header)
     keys = _keys(path, header, columns)
     features = {spec.name: _feature_columns(path, header, spec, inputs, columns, keys) for spec in inputs}
-    places = {name: [header.index(column) for column in names] for name, names in features.items()}
-    key_places = {key: header.index(column) for key, column in keys.items()}
+    place_of = {column: place for place, column in enumerate(header)}
+    places = {name: [place_of[column] for column in names] for name, names in features.items()}
+    key_places = {key: place_of[column] for key, column in keys.items()}
     numbers = {name: array("f" if name in places else "d") for name in (*places, *_NUMBER_KEYS)}
     texts: dict[str, list[str]] = {key: [] for key in key_places if key not in _NUMBER_KEYS}
     count = 0
@@ -70,7 +73,9 @@ def _read(
         for name, indices in places.items():
             numbers[name].extend(_number(path, line, header[index], cells[index]) for index in indices)
         for key, index in key_places.items():
-            if key in _NUMBER_KEYS:
+            if key == "time":
+                numbers[key].append(_seconds(path, line, header[index], cells[index]))
+            elif key in _NUMBER_KEYS:
                 numbers[key].append(_number(path, line, header[index], cells[index]))
             else:
                 texts[key].append(cells[index])
@@ -81,6 +86,24 @@ def _read(
     arrays.update({key: np.asarray(numbers[key]) for key in key_places if key in _NUMBER_KEYS})
     arrays.update({key: np.asarray(entries, dtype=np.str_) for key, entries in texts.items()})
     return arrays
+
+
+def _refuse_no_header(path: Path, header: Sequence[str]) -> None:
+    if not header:
+        raise ConfigError(f"recording {path} is empty", "its first line names the columns")
+    if all(_is_number(cell) for cell in header):
+        named = ", ".join(header[:3])
+        raise ConfigError(
+            f"recording {path} has no header: its first line is {named}, ...", "add a first line that names the columns"
+        )
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _keys(path: Path, header: Sequence[str], columns: CsvColumns) -> dict[str, str]:
@@ -103,8 +126,9 @@ def _feature_columns(
 ) -> list[str]:
     if spec.name in columns.features:
         chosen = list(columns.features[spec.name])
+        known = set(header)
         for column in chosen:
-            if column not in header:
+            if column not in known:
                 raise ConfigError(
                     f"recording {path}: column {column!r} for input {spec.name!r} is missing", f"it has {list(header)}"
                 )
@@ -123,6 +147,20 @@ def _shaped(path: Path, flat: NDArray[Any], count: int, spec: TensorSpec) -> NDA
             "map exactly the columns that the model takes",
         )
     return flat.reshape(count, *sizes)
+
+
+def _seconds(path: Path, line: int, column: str, cell: str) -> float:
+    """A number, or a date and time as ISO 8601 has it, UTC where it names no zone."""
+    if _is_number(cell) or not cell.strip():
+        return _number(path, line, column, cell)
+    try:
+        moment = datetime.fromisoformat(cell.strip())
+    except ValueError:
+        raise ConfigError(
+            f"recording {path}, line {line}, column {column!r}: {cell[:40]!r} is neither seconds nor a date and time",
+            "write seconds, or ISO 8601: 2014-03-01T08:30:00+01:00",
+        ) from None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _number(path: Path, line: int, column: str, cell: str) -> float:

@@ -56,12 +56,28 @@ def read_recording(path: Path, inputs: Sequence[TensorSpec], columns: CsvColumns
 
     Cost: the file's arrays once in memory, in the model's dtypes.
     """
+    return recording_of(path, read_arrays(path, inputs, columns), inputs)
+
+
+def read_arrays(path: Path, inputs: Sequence[TensorSpec], columns: CsvColumns | None = None) -> dict[str, NDArray[Any]]:
+    """The known arrays of a file, as they are.
+
+    Raises:
+        ConfigError: it cannot be read, or a cell of a CSV file is no number (line and column named).
+    """
     if path.suffix == ".npz":
-        arrays = read_npz(path, [spec.name for spec in inputs])
-    elif path.suffix == ".csv":
-        arrays = read_csv(path, inputs, columns)
-    else:
-        raise ConfigError(f"recording {path} is neither .npz nor .csv", "convert it or correct [source] path")
+        return read_npz(path, [spec.name for spec in inputs])
+    if path.suffix == ".csv":
+        return read_csv(path, inputs, columns)
+    raise ConfigError(f"recording {path} is neither .npz nor .csv", "convert it or correct [source] path")
+
+
+def recording_of(path: Path, arrays: dict[str, NDArray[Any]], inputs: Sequence[TensorSpec]) -> Recording:
+    """The arrays of a file, checked; they are taken out of ``arrays``.
+
+    Raises:
+        ConfigError: one does not fit (file, key and remedy named).
+    """
     return _Checks(path, arrays).recording(inputs)
 
 

@@ -117,7 +117,9 @@ def test_csv_columns_are_mapped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("", "0 feature columns"),
+        ("", "is empty"),
+        ("1.5,2\n1,2\n", "no header: its first line is 1.5, 2"),
+        ("a,b,time\n1,2,yesterday\n", "line 2, column 'time': 'yesterday' is neither seconds nor a date and time"),
         ("a,b\n", "0 feature columns|no rows"),
         ("a,b\n1,2\n1,x\n", "line 3, column 'b': 'x' is no number"),
         ("a,b\n1\n", "line 2: 1 cells under 2 columns"),
@@ -129,6 +131,20 @@ def test_csv_columns_are_mapped(tmp_path: Path) -> None:
 def test_csv_problems_name_line_and_column(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         read_recording(_csv(tmp_path, text), [X])
+
+
+def test_csv_times_may_be_dates(tmp_path: Path) -> None:
+    text = "a,b,time\n1,2,1970-01-02 00:00\n1,2,1970-01-02T01:00:00+01:00\n1,2,86400.5\n"
+    recording = read_recording(_csv(tmp_path, text), [X])
+    assert recording.times is not None
+    assert recording.times.tolist() == [86_400.0, 86_400.0, 86_400.5]
+
+
+def test_csv_of_100_000_columns_is_read_in_linear_time(tmp_path: Path) -> None:
+    names = [f"f{number}" for number in range(100_000)]
+    path = _csv(tmp_path, f"{','.join(names)}\n{','.join(['1'] * len(names))}\n")
+    recording = read_recording(path, [TensorSpec(name="x", dtype="float32", shape=["n", len(names)])])
+    assert recording.features["x"].shape == (1, 100_000)
 
 
 def test_csv_that_is_no_text_and_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
