@@ -107,11 +107,29 @@ SinkSection = Annotated[NoSinkSection | JsonLinesSinkSection | MqttSinkSection, 
 
 
 class MonitorSection(Section):
-    """The drift monitor: the bundle's calibrated rule, or the published one with its ``gamma``."""
+    """The drift monitors, and what follows from what they say (`docs/drift.md`, Policy).
 
-    rule: Literal["calibrated", "published"] = "calibrated"
+    `rule` is the labelled monitor that decides: `default` (or, as it was called before, `calibrated`) takes the
+    bundle's, `loss-level` and `loss-rise` name one, `published` is CLMA's Algorithm 4 with `gamma`. `label_free`: an
+    alarm of the monitor without labels raises a flag where labels are scarce (`unlabelled`), `always`, `never`, or that
+    monitor does not run (`off`). Labels are scarce when for `label_rows` served samples no batch of labelled ones was
+    judged, or a tenth of the labels takes longer than `label_delay_s`. `calm_batches` end a warning, for
+    `cooldown_batches` after an alarm no new flag is raised. `season` judges losses by what is usual at that hour, day,
+    or part of `season_period_s`.
+    """
+
+    rule: Literal["default", "calibrated", "loss-level", "loss-rise", "published"] = "default"
     gamma: Positive = 0.1
     bucket_s: Positive = 60.0
+    label_free: Literal["unlabelled", "always", "never", "off"] = "unlabelled"
+    label_rows: Annotated[int, Field(ge=1)] = 2000
+    label_delay_s: Positive = 3600.0
+    calm_batches: Annotated[int, Field(ge=1)] = 8
+    cooldown_batches: Annotated[int, Field(ge=0)] = 8
+    season: Literal["none", "hour-of-day", "day-of-week", "period"] = "none"
+    season_period_s: Positive = DAY_S
+    season_parts: Annotated[int, Field(ge=1, le=168)] = 24
+    season_offset_s: float = 0.0
 
 
 class TrainingSection(Section):

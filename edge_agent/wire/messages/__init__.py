@@ -21,9 +21,16 @@ from edge_agent.wire.messages.event import (
     ErrorEvent,
     Event,
     EventBody,
-    FlagEvent,
     TrainingEvent,
     UpdateLifecycleEvent,
+)
+from edge_agent.wire.messages.flag import (
+    FLAG_CAP_BYTES,
+    FlagAccuracy,
+    FlagAttribution,
+    FlagEvent,
+    FlagLabels,
+    FlagTest,
 )
 from edge_agent.wire.messages.presence import PRESENCE_CAP_BYTES, Presence
 from edge_agent.wire.messages.reply import (
@@ -42,6 +49,7 @@ __all__ = [
     "BRIDGE_CAP_BYTES",
     "COMMAND_CAP_BYTES",
     "EVENT_CAP_BYTES",
+    "FLAG_CAP_BYTES",
     "GRANT_MAX_CHUNKS",
     "PRESENCE_CAP_BYTES",
     "REPLY_CAP_BYTES",
@@ -61,7 +69,11 @@ __all__ = [
     "EvaluateResult",
     "Event",
     "EventBody",
+    "FlagAccuracy",
+    "FlagAttribution",
     "FlagEvent",
+    "FlagLabels",
+    "FlagTest",
     "Identify",
     "Presence",
     "Reply",

@@ -15,38 +15,13 @@ from edge_agent.wire.codec import (
     Message,
     Name,
     SequenceRange,
-    Table,
     Text,
     WireModel,
     Word,
 )
+from edge_agent.wire.messages.flag import FlagEvent
 
 EVENT_CAP_BYTES = 64 * 1024
-EVIDENCE_CAP_ITEMS = 64
-
-
-class FlagEvent(WireModel):
-    """A drift monitor fired.
-
-    ``flag_id`` is derived from gateway, monitor epoch and firing number, so that the same
-    firing always has the same id. ``trainable_samples`` counts those from
-    ``first_drifted_sample`` on.
-    """
-
-    kind: Literal["flag"] = "flag"
-    flag_id: Digest
-    monitor: Name
-    firing: Count
-    bundle: Digest
-    weights: Digest
-    weights_version: Count
-    cohort: Name
-    first_drifted_sample: Name
-    first_drifted_time_s: Finite
-    statistic: Finite
-    threshold: Finite
-    evidence: Annotated[Table[Name, Finite], Field(max_length=EVIDENCE_CAP_ITEMS)] = {}
-    trainable_samples: Count
 
 
 class UpdateLifecycleEvent(WireModel):

@@ -1,0 +1,118 @@
+"""The monitors that a bundle names, made ready to step, all in one form."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from edge_agent.drift.arrays import MonitorArrays
+from edge_agent.drift.finding import Finding
+from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
+from edge_agent.drift.loss_rise import LossRiseParams
+from edge_agent.drift.policy.verdict import Role
+from edge_agent.errors import DataError
+from edge_agent.wire.manifest import MonitorSpec
+
+LOSS_LEVEL, LABEL_FREE, ACCURACY = "loss-level", "label-free", "accuracy"
+
+
+class MonitorState(Protocol):
+    """A monitor's state: frozen, of a fixed size."""
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays that give it back bit for bit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Where a monitor's code is; loaded when a bundle names it.
+
+    Attributes:
+        role: what it is to the verdict.
+        module: has ``step`` and ``rebaseline``.
+        params, state: names of its classes there.
+    """
+
+    role: Role
+    module: str
+    params: str
+    state: str
+
+
+KINDS: Mapping[str, Kind] = {
+    LOSS_RISE: Kind(Role.LABELLED, "edge_agent.drift.policy.rise", "LossRiseParams", "RiseState"),
+}
+"""Every monitor that this version knows, by its name in manifests."""
+
+
+@dataclass(frozen=True, slots=True)
+class Monitor:
+    """One monitor of a bundle with its constants.
+
+    Attributes:
+        name: in the manifest.
+        rate: promised false alarms a batch; None: nothing is promised.
+        params: the monitor's own.
+        batch_size: samples a batch.
+    """
+
+    name: str
+    role: Role
+    rate: float | None
+    params: Any
+    batch_size: int
+    module: Any
+    state: Any
+
+    def start(self) -> MonitorState:
+        """Nothing seen yet."""
+        started: MonitorState = self.state.start(self.params)
+        return started
+
+    def step(self, state: MonitorState, batch: Any) -> tuple[MonitorState, Finding]:
+        """Judge exactly ``batch_size`` samples: ``Labelled`` for a labelled monitor, else ``Observed``.
+
+        Raises:
+            DataError: the batch cannot be judged.
+        """
+        stepped: tuple[MonitorState, Finding] = self.module.step(self.params, state, batch)
+        return stepped
+
+    def rebaseline(self, state: MonitorState) -> MonitorState:
+        """The state after an activation."""
+        following: MonitorState = self.module.rebaseline(self.params, state)
+        return following
+
+    def restored(self, arrays: Mapping[str, NDArray[Any]]) -> MonitorState:
+        """The state that ``to_arrays`` gave.
+
+        Raises:
+            DataError: the arrays are of another monitor, or other constants.
+        """
+        state: MonitorState = self.state.from_arrays(self.params, arrays)
+        return state
+
+
+def monitor(name: str, spec: MonitorSpec, arrays: MonitorArrays) -> Monitor:
+    """A monitor as the bundle's manifest and ``drift.safetensors`` describe it.
+
+    Raises:
+        DataError: this version does not know it, or its constants make no sense.
+    """
+    kind = KINDS.get(name)
+    if kind is None:
+        raise DataError(f"monitor {name!r} is not known", "a newer agent may know it")
+    module = import_module(kind.module)
+    if name == LOSS_RISE:
+        return of_rule(LossRiseParams.from_spec(spec), rate=spec.false_alarm_rate)
+    params = getattr(module, kind.params).from_spec(spec, arrays.get(name, {}))
+    return Monitor(name, kind.role, spec.false_alarm_rate, params, spec.batch_size, module, getattr(module, kind.state))
+
+
+def of_rule(params: LossRiseParams, *, rate: float | None = None) -> Monitor:
+    """The loss-rise rule with given constants, the published one for example."""
+    from edge_agent.drift.policy import rise
+
+    return Monitor(LOSS_RISE, Role.LABELLED, rate, params, params.batch_size, rise, rise.RiseState)

@@ -1,0 +1,132 @@
+"""Batches of exactly a monitor's size from samples that come in any portions."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.observed import Observed
+from edge_agent.samples.record import Predicted, SampleBatch
+
+BATCHES_REMEMBERED = 512
+"""For saying where a change began that a monitor dates back; about 100 bytes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """Where a batch began: its earliest sample."""
+
+    id: str
+    time_s: float
+    rows: int
+
+
+class ServedBatches:
+    """The samples that wait for a full batch of one monitor, and where its last batches began.
+
+    Args:
+        size: samples a batch.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pieces: list[Observed] = []
+        self._waiting = 0
+        self._began: deque[Began] = deque(maxlen=BATCHES_REMEMBERED)
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def add(self, piece: Observed) -> None:
+        """Samples served after those that wait."""
+        if len(piece):
+            self._pieces.append(piece)
+            self._waiting += len(piece)
+
+    def clear(self) -> None:
+        """Forget what waits: it was served by other weights, or its judgement failed."""
+        self._pieces, self._waiting = [], 0
+        self._began.clear()
+
+    def take(self) -> Observed | None:
+        """The next full batch; None: too few wait."""
+        if self._waiting < self._size:
+            return None
+        taken: list[Observed] = []
+        wanted = self._size
+        while wanted:
+            first = self._pieces[0]
+            if len(first) <= wanted:
+                taken.append(self._pieces.pop(0))
+            else:
+                taken.append(part_of(first, 0, wanted))
+                self._pieces[0] = part_of(first, wanted, len(first))
+            wanted -= len(taken[-1])
+        self._waiting -= self._size
+        batch = joined(taken)
+        self._began.append(Began(batch.ids[0], float(batch.times_s[0]), self._size))
+        return batch
+
+    def began(self, samples: int | None) -> Began:
+        """Where the latest ``samples`` began, to within a batch; the latest batch, if not told.
+
+        What lies further back than is remembered began with the earliest batch that is.
+        """
+        found, reached = self._began[-1], 0
+        for one in reversed(self._began):
+            found, reached = one, reached + one.rows
+            if samples is None or reached >= samples:
+                break
+        return found
+
+
+def observed(
+    batch: SampleBatch, served: Predicted, inputs: Sequence[str], faulty: NDArray[np.bool_] | None = None
+) -> Observed:
+    """What was served, as monitors see it; a view where the model has one input.
+
+    Args:
+        inputs: the manifest's, in their order.
+        faulty: (n, f), see :class:`Observed`.
+    """
+    n = len(batch.ids)
+    columns = [batch.features[name].reshape(n, -1) for name in inputs]
+    embeddings = getattr(served, "embeddings", None)
+    return Observed(
+        ids=batch.ids,
+        times_s=np.asarray(batch.times, np.float64),
+        features=columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1),
+        outputs=served.outputs.reshape(n, -1),
+        embeddings=None if embeddings is None else embeddings.reshape(n, -1),
+        faulty=faulty,
+    )
+
+
+def part_of(whole: Observed, start: int, stop: int) -> Observed:
+    """Rows ``start`` to before ``stop``."""
+    return Observed(
+        ids=whole.ids[start:stop],
+        times_s=whole.times_s[start:stop],
+        features=whole.features[start:stop],
+        outputs=whole.outputs[start:stop],
+        embeddings=None if whole.embeddings is None else whole.embeddings[start:stop],
+        faulty=None if whole.faulty is None else whole.faulty[start:stop],
+    )
+
+
+def joined(pieces: Sequence[Observed]) -> Observed:
+    """One after the other; embeddings only where all have them, no fault where none is named."""
+    if len(pieces) == 1:
+        return pieces[0]
+    embeddings = [piece.embeddings for piece in pieces if piece.embeddings is not None]
+    faulty = [np.zeros(piece.features.shape, np.bool_) if piece.faulty is None else piece.faulty for piece in pieces]
+    return Observed(
+        ids=[name for piece in pieces for name in piece.ids],
+        times_s=np.concatenate([piece.times_s for piece in pieces]),
+        features=np.concatenate([piece.features for piece in pieces]),
+        outputs=np.concatenate([piece.outputs for piece in pieces]),
+        embeddings=np.concatenate(embeddings) if len(embeddings) == len(pieces) else None,
+        faulty=np.concatenate(faulty) if any(piece.faulty is not None for piece in pieces) else None,
+    )

@@ -1,0 +1,163 @@
+"""Which monitors watch a bundle on this gateway, and by which policy."""
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+from edge_agent.config import MonitorSection
+from edge_agent.drift.arrays import MonitorArrays, encode_drift_arrays
+from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
+from edge_agent.drift.loss_rise import LossRiseParams, published
+from edge_agent.drift.policy.catalogue import (
+    ACCURACY,
+    KINDS,
+    LABEL_FREE,
+    LOSS_LEVEL,
+    Monitor,
+    monitor,
+    of_rule,
+)
+from edge_agent.drift.policy.season import DAY_OF_WEEK, EPOCH_DAY_OFFSET_S, HOUR_OF_DAY, SeasonParams
+from edge_agent.drift.policy.verdict import PolicyParams, Role
+from edge_agent.errors import ConfigError
+from edge_agent.model.bundle import Bundle
+from edge_agent.wire.blobs import sha256_hex
+from edge_agent.wire.manifest import Manifest, MonitorSpec
+
+DEFAULT_ORDER = (LOSS_RISE, LOSS_LEVEL)
+"""Of the labelled monitors that a bundle has, the first decides where the settings name none."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A monitor at work.
+
+    Attributes:
+        rule: names its constants: a state made with others is not gone on with.
+    """
+
+    monitor: Monitor
+    rule: str
+
+
+@dataclass(frozen=True)
+class WatchRules:
+    """What watches a bundle.
+
+    Attributes:
+        bundle: its digest.
+        labelled: the monitor that judges losses.
+        served: those that judge samples as they are served.
+        worst_loss: a guess's loss a sample; None: not known.
+    """
+
+    bundle: str
+    manifest: Manifest
+    labelled: Watched
+    served: tuple[Watched, ...] = ()
+    policy: PolicyParams = field(default_factory=PolicyParams)
+    season: SeasonParams | None = None
+
+    @property
+    def every(self) -> tuple[Watched, ...]:
+        """All monitors."""
+        return (self.labelled, *self.served)
+
+    @property
+    def worst_loss(self) -> float | None:
+        """A guess's loss a sample: ln of the classes; of a regression the rule's clip, if it has one."""
+        if self.manifest.classes is not None:
+            return math.log(self.manifest.classes)
+        clip = getattr(self.labelled.monitor.params, "clip", None)
+        return clip if isinstance(clip, float) else None
+
+
+def watch_rules(section: MonitorSection, bundle: Bundle) -> WatchRules:
+    """What the settings make of a bundle's monitors.
+
+    Raises:
+        ConfigError: the bundle lacks the monitor that the settings ask for, or has none with labels.
+        DataError: a monitor's constants make no sense.
+    """
+    manifest = bundle.manifest
+    arrays = bundle.drift_arrays()
+    labelled = _labelled(section, manifest, arrays)
+    served = () if section.label_free == "off" else tuple(_served(manifest, arrays))
+    return WatchRules(bundle.digest, manifest, labelled, served, _policy(section, labelled.monitor), season_of(section))
+
+
+def rule_alone(params: LossRiseParams, bundle: Bundle, *, policy: PolicyParams | None = None) -> WatchRules:
+    """The loss-rise rule with given constants, and nothing else."""
+    calm = policy or PolicyParams(calm_batches=max(1, params.rearm_batches), cooldown_batches=0)
+    return WatchRules(bundle.digest, bundle.manifest, _rise(params, None), policy=calm)
+
+
+def season_of(section: MonitorSection) -> SeasonParams | None:
+    """The season that the settings name; None: none."""
+    if section.season == "none":
+        return None
+    if section.season == "hour-of-day":
+        return SeasonParams(*HOUR_OF_DAY, offset_s=section.season_offset_s)
+    if section.season == "day-of-week":
+        return SeasonParams(*DAY_OF_WEEK, offset_s=section.season_offset_s + EPOCH_DAY_OFFSET_S)
+    return SeasonParams(section.season_period_s, section.season_parts, section.season_offset_s)
+
+
+def _policy(section: MonitorSection, labelled: Monitor) -> PolicyParams:
+    """A rule that resets at once, as the published one, is followed at once."""
+    resets = isinstance(labelled.params, LossRiseParams) and labelled.params.rearm_batches == 0
+    return PolicyParams(
+        calm_batches=1 if resets else section.calm_batches,
+        cooldown_batches=0 if resets else section.cooldown_batches,
+        label_free="never" if section.label_free == "off" else section.label_free,
+        label_rows=section.label_rows,
+        label_delay_s=section.label_delay_s,
+    )
+
+
+def _labelled(section: MonitorSection, manifest: Manifest, arrays: MonitorArrays) -> Watched:
+    if section.rule == "published":
+        return _rise(published(batch_size=_spec(manifest, LOSS_RISE).batch_size, gamma=section.gamma), None)
+    named = section.rule if section.rule in (LOSS_RISE, LOSS_LEVEL) else _first(manifest, DEFAULT_ORDER)
+    spec = _spec(manifest, named)
+    if named == LOSS_RISE:
+        return _rise(LossRiseParams.from_spec(spec), spec.false_alarm_rate)
+    return _watched(named, spec, arrays)
+
+
+def _served(manifest: Manifest, arrays: MonitorArrays) -> list[Watched]:
+    return [
+        _watched(name, manifest.monitors[name], arrays)
+        for name in (LABEL_FREE, ACCURACY)
+        if name in manifest.monitors and name in KINDS
+    ]
+
+
+def _first(manifest: Manifest, names: Sequence[str]) -> str:
+    return next((name for name in names if name in manifest.monitors and name in KINDS), names[-1])
+
+
+def _spec(manifest: Manifest, name: str) -> MonitorSpec:
+    spec = manifest.monitors.get(name)
+    if spec is None:
+        have = ", ".join(sorted(manifest.monitors)) or "none"
+        raise ConfigError(
+            f"bundle {manifest.name!r} has no monitor {name!r} (it has {have})",
+            "build it with calibration data, or choose another [monitor] rule;"
+            " also the published rule takes its batch size from there",
+        )
+    return spec
+
+
+def _rise(params: LossRiseParams, rate: float | None) -> Watched:
+    return Watched(of_rule(params, rate=rate), json.dumps(asdict(params), sort_keys=True))
+
+
+def _watched(name: str, spec: MonitorSpec, arrays: MonitorArrays) -> Watched:
+    own = {name: arrays[name]} if name in arrays else {}
+    constants = spec.model_dump_json(include={"parameters", "batch_size"}).encode() + encode_drift_arrays(own)
+    return Watched(monitor(name, spec, arrays), sha256_hex(constants))
+
+
+__all__ = ["Role", "WatchRules", "Watched", "rule_alone", "season_of", "watch_rules"]
