@@ -251,7 +251,8 @@ class CLMA(FedAvg):
             "opposition": self._defence.export(),
         }
         began = {f"origin/{cohort}": model for cohort, model in origins.items()}
-        return StrategyState(document=document, tensors={**models, **reference, **began})
+        trials = {f"trial/{name}": model for name, model in self._known.export_models().items()}
+        return StrategyState(document=document, tensors={**models, **reference, **began, **trials})
 
     def import_state(self, state: StrategyState) -> None:
         """Go on from where :meth:`export_state` was called.
@@ -264,7 +265,7 @@ class CLMA(FedAvg):
             self.registry.restore(state.document["registry"], models)
             self._drifts.restore(state.document)
             if "known" in state.document:  # absent in a state of an older version
-                self._known.restore(state.document["known"])
+                self._known.restore(state.document["known"], state.group("trial/"))
             self._defence.restore(state.document.get("opposition", []))
             self._formation.restore(state.document.get("splits", {}), origins)
         except (KeyError, TypeError, ValueError) as error:

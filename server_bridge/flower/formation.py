@@ -5,6 +5,7 @@ from typing import Any
 
 import structlog
 
+from server_bridge.aggregation.means import weighted_mean
 from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, Cohorter
 from server_bridge.cohorts.explanation import Explanation
 from server_bridge.cohorts.membership import CohortId, CohortRegistry, Model
@@ -14,7 +15,7 @@ from server_bridge.cohorts.selectors import ParamSelector
 from server_bridge.cohorts.split_watch import SplitWatch, plain, split_facts
 from server_bridge.flower.known import KnownConcepts
 from server_bridge.flower.regrouping import assign, groups_of
-from server_bridge.flower.trials import Refuted
+from server_bridge.flower.trials import Fallback, Refuted
 from server_bridge.flower.updates import ClientUpdate
 
 logger = structlog.get_logger(__name__)
@@ -64,7 +65,8 @@ class Formation:
             for part, recognition in known:
                 facts = plain(recognition.to_json())
                 self._registry.join([u.client for u in part], recognition.cohort, {u.client: facts for u in part})
-                self._known.joined(part, recognition.cohort)
+                fallback = Fallback(_mean_base(part), self._model_of(part))
+                self._known.joined(part, recognition.cohort, fallback)
                 self.confirm(recognition.cohort)
             joined = {update.client for part, _ in known for update in part}
             if rest := [update for update in group if update.client not in joined]:
@@ -91,11 +93,15 @@ class Formation:
     ) -> CohortId:
         members = [update.client for update in group]
         cohort = self._registry.create_cohort(members, self._model_of(group), statistics, facts)
-        self._known.began(cohort)
+        bases = [update.base for update in group]
+        if (fallback := self._known.began(cohort, group)) is not None:
+            self._registry.set_params(cohort, dict(fallback.model))
+            bases = [fallback.base] * len(group)
+            logger.info("begins_as_before_recognition", cohort=cohort, members=members)
         if self._splits is not None:
             former = {update.cohort: update.base for update in group}
             barred = self._known.unfit(group)
-            self._splits.split(cohort, [update.base for update in group], former, explanations, barred)
+            self._splits.split(cohort, bases, former, explanations, barred)
         logger.info("cohort_created", cohort=cohort, members=members)
         return cohort
 
@@ -118,9 +124,11 @@ class Formation:
             if recognition.cohort not in self._registry.cohort_ids or cohort not in self._registry.cohort_ids:
                 continue
             members = self._registry.members(cohort)
+            going = [update for update in updates if update.client in members]
+            fallback = Fallback(_mean_base(going), dict(self._registry.params(cohort)))
             facts = plain({**recognition.to_json(), "rule": "returned"})
             self._registry.join(members, recognition.cohort, dict.fromkeys(members, facts), "returned")
-            self._known.joined([update for update in updates if update.client in members], recognition.cohort)
+            self._known.joined(going, recognition.cohort, fallback)
             logger.info("cohort_returned", cohort=cohort, into=recognition.cohort, sentence=recognition.sentence)
             self._registry.prune_empty()
 
@@ -168,3 +176,9 @@ class Formation:
         if self._splits is not None and document:
             self._splits.restore(document, models)
             self._splits.forget(self._registry.cohort_ids)
+
+
+def _mean_base(group: Sequence[ClientUpdate]) -> Model:
+    """What a group was sent; the mean where that differs."""
+    bases = list({id(update.base): update.base for update in group}.values())
+    return dict(bases[0]) if len(bases) == 1 else weighted_mean(bases, [1.0] * len(bases))

@@ -15,8 +15,8 @@ from server_bridge.cohorts.selectors import ParamSelector, Vector
 from server_bridge.cohorts.split_watch import plain
 from server_bridge.flower.candidates import Inquiry, inquire, short_list
 from server_bridge.flower.levels import LossLevels, far_above
-from server_bridge.flower.trials import Refuted, Trials
-from server_bridge.flower.updates import ClientUpdate
+from server_bridge.flower.trials import Fallback, Refuted, Trials
+from server_bridge.flower.updates import ClientUpdate, Model
 
 logger = structlog.get_logger(__name__)
 
@@ -201,13 +201,14 @@ class KnownConcepts:
                 bad.add(update.cohort)
         return bad
 
-    def joined(self, group: Sequence[ClientUpdate], cohort: CohortId) -> None:
-        """A group was recognised by its weights."""
-        self._trials.begin(group, cohort)
+    def joined(self, group: Sequence[ClientUpdate], cohort: CohortId, fallback: Fallback) -> None:
+        """A group was recognised by its weights; without it, it would have begun with these."""
+        self._trials.begin(group, cohort, fallback)
 
-    def began(self, cohort: CohortId) -> None:
-        """A cohort begins in this round."""
+    def began(self, cohort: CohortId, group: Sequence[ClientUpdate]) -> Fallback | None:
+        """A cohort of these begins in this round; what it begins with, if not with what they have trained now."""
         self._began.add(cohort)
+        return self._trials.leave(group)
 
     def end_adaptation(self) -> None:
         """Levels stay, all else goes."""
@@ -244,12 +245,16 @@ class KnownConcepts:
         """JSON values."""
         return {**self._levels.export(), "trials": self._trials.export(), "began": sorted(self._began)}
 
-    def restore(self, document: Mapping[str, Any]) -> None:
-        """Become what :meth:`export` described.
+    def export_models(self) -> dict[str, dict[str, Any]]:
+        """The weights that belong to it."""
+        return self._trials.export_models()
+
+    def restore(self, document: Mapping[str, Any], models: Mapping[str, Model]) -> None:
+        """Become what :meth:`export` and :meth:`export_models` described.
 
         Raises:
             KeyError, TypeError, ValueError: the document is not one of ours.
         """
         self._levels.restore(document)
-        self._trials.restore(document["trials"])
+        self._trials.restore(document["trials"], models)
         self._began = {str(cohort) for cohort in document["began"]}

@@ -103,6 +103,25 @@ def test_whom_the_next_loss_refutes_leaves_again_and_counts_nowhere_else() -> No
     assert rounds.run().groups == {"root": CALM, "c1": FIRST, "c2": LATER}
 
 
+@pytest.mark.parametrize("flagged_again", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_wrong_proposal_costs_a_round_and_not_what_they_had_learnt(flagged_again: bool, killed: bool) -> None:
+    rounds = _on_trial()
+    had = rounds.mean(LATER)["w"]
+    _says(rounds, c8=4.0, c9=3.5)
+    if flagged_again or killed:
+        state = decode_state(encode_state(rounds.strategy.export_state()))
+        rounds.strategy = _weights_alone(flags(r5=LATER) if flagged_again else flags())
+        rounds.strategy.import_state(state)
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+    np.testing.assert_allclose(rounds.strategy.registry.params("c2")["w"], had, atol=1e-5)
+    assert not rounds.strategy.export_state().group("trial/")
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+    np.testing.assert_allclose(rounds.strategy.registry.params("c2")["w"], rounds.mean(LATER)["w"], atol=1e-5)
+
+
 def test_each_is_judged_by_itself_and_once() -> None:
     rounds = _on_trial()
     _says(rounds, c9=0.8)
