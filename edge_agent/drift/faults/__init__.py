@@ -3,5 +3,20 @@
 from edge_agent.drift.faults.calibrate import calibrate
 from edge_agent.drift.faults.channels import Channels, channels_of
 from edge_agent.drift.faults.params import NAME, FaultParams
+from edge_agent.drift.faults.report import FaultReport, Kind, Screened
+from edge_agent.drift.faults.screen import rebaseline, step
+from edge_agent.drift.faults.state import FaultState
 
-__all__ = ["NAME", "Channels", "FaultParams", "calibrate", "channels_of"]
+__all__ = [
+    "NAME",
+    "Channels",
+    "FaultParams",
+    "FaultReport",
+    "FaultState",
+    "Kind",
+    "Screened",
+    "calibrate",
+    "channels_of",
+    "rebaseline",
+    "step",
+]

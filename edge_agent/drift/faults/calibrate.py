@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.channels import Block, channels_of
-from edge_agent.drift.faults.params import ARRAYS, SPECIALS, FaultParams
+from edge_agent.drift.faults.params import ARRAYS, SCALE_FACTOR, SPECIALS, FaultParams
 from edge_agent.drift.reference import Reference
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import Manifest
@@ -16,8 +16,6 @@ LEAST_ROWS = 32
 RANGE_FACTOR = 8.0
 """A reading is none from so many times the reference's own largest distance from its median on. Measured on gas batches
 2-6 against batch 1: 13 of the 17 broken rows of batch 2 lie beyond, one other row of 4,244."""
-SCALE_FACTOR = 2.5
-"""Whatever a sensor's scale may become by ageing is no fault: a factor of 2, and room for noise."""
 RUN_LEAST = 12
 """Equal readings in a row that are never taken for a fault below."""
 RUN_CHANCE = 1e-9
@@ -28,7 +26,10 @@ UNORDERED_FACTOR = 8.0
 """Where the reference's order says nothing, how long a coarse sensor holds a value is not known from it."""
 PILE_WINDOW, PILE_STEP = 128, 32
 PILE_LEAST = 5
-SHORT = 32
+SHORT = 64
+STEADY = 2.5
+"""A sensor whose windows of ``PILE_WINDOW`` readings span more than so many times the least one is not steady."""
+STEADY_WINDOWS = 16
 _FEW_VALUES = 16
 
 
@@ -182,11 +183,14 @@ def _motion(x: NDArray[np.float64], breaks: NDArray[np.bool_]) -> dict[str, floa
     short = np.lib.stride_tricks.sliding_window_view(x, min(SHORT, len(x)))[:: SHORT // 4]
     means, deviations = short.mean(axis=1), short.std(axis=1)
     long = np.lib.stride_tricks.sliding_window_view(x, min(PILE_WINDOW, len(x)))[::PILE_STEP]
+    spans = long.max(axis=1) - long.min(axis=1)
+    steady = len(spans) >= STEADY_WINDOWS and spans.max() <= STEADY * spans.min()
     return {
+        "unit": 1.0,
         "step": float(steps.max()) if len(steps) else float(x.max() - x.min()),
         "mean_low": float(means.min()),
         "mean_high": float(means.max()),
         "deviation_low": float(deviations.min()),
         "deviation_high": float(deviations.max()),
-        "span": float((long.max(axis=1) - long.min(axis=1)).min()),
+        "span": float(spans.min()) if steady else 0.0,
     }

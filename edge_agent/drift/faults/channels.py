@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from edge_agent.drift.feature_names import feature_names
 from edge_agent.wire.manifest import FeatureSpec, Manifest, TensorSpec
 
+SENSORS_CAP = 512
+"""Of a bundle: the screen's state is 300 bytes a sensor."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -59,7 +62,8 @@ class Channels:
     Attributes:
         names, units: c entries each.
         minimum, maximum: (c,) float64, physical limits, in the unit; infinite where none is given.
-        blocks: where their readings lie, in order; together they hold every column once.
+        blocks: where their readings lie, in order.
+        columns: values a sample, those of no block among them.
     """
 
     names: tuple[str, ...]
@@ -67,11 +71,7 @@ class Channels:
     minimum: NDArray[np.float64]
     maximum: NDArray[np.float64]
     blocks: tuple[Block, ...]
-
-    @property
-    def columns(self) -> int:
-        """Values a sample."""
-        return self.blocks[-1].stop if self.blocks else 0
+    columns: int
 
 
 def channels_of(manifest: Manifest, count: int) -> Channels:
@@ -79,7 +79,7 @@ def channels_of(manifest: Manifest, count: int) -> Channels:
 
     An input of two dimensions besides the batch is a window of time: its last axis are the sensors where the manifest
     names as many features, else its shorter axis (the last, if both are alike). Of every other input each value is a
-    sensor of its own.
+    sensor of its own. Inputs that bring the sensors above ``SENSORS_CAP`` (pictures) have no sensors.
 
     Args:
         count: values a sample, all inputs flattened side by side.
@@ -92,8 +92,12 @@ def channels_of(manifest: Manifest, count: int) -> Channels:
     blocks: list[Block] = []
     named: list[str] = []
     places: list[int] = []
+    start = 0
     for spec in manifest.inputs:
-        block = _block(spec, blocks[-1].stop if blocks else 0, count, len(given))
+        block = _block(spec, start, count, len(given))
+        start = block.stop
+        if len(places) + block.channels > SENSORS_CAP:
+            continue
         blocks = _with(blocks, block)
         apart = 1 if block.time_first else block.readings
         firsts = [block.start + place * apart for place in range(block.channels)]
@@ -104,7 +108,10 @@ def channels_of(manifest: Manifest, count: int) -> Channels:
             named += [feature.name for feature in given]
         else:
             named += [f"{spec.name}[{place}]" for place in range(block.channels)]
-    return Channels(tuple(named), tuple(units[place] for place in places), low[places], high[places], tuple(blocks))
+    chosen = np.array(places, np.int64)
+    return Channels(
+        tuple(named), tuple(units[place] for place in places), low[chosen], high[chosen], tuple(blocks), count
+    )
 
 
 def _block(spec: TensorSpec, start: int, count: int, features: int) -> Block:
@@ -121,7 +128,7 @@ def _block(spec: TensorSpec, start: int, count: int, features: int) -> Block:
 
 def _with(blocks: list[Block], block: Block) -> list[Block]:
     """Single readings that lie side by side are one block."""
-    if blocks and blocks[-1].readings == 1 and block.readings == 1:
+    if blocks and blocks[-1].readings == 1 and block.readings == 1 and blocks[-1].stop == block.start:
         return [*blocks[:-1], Block(blocks[-1].start, blocks[-1].channels + block.channels)]
     return [*blocks, block]
 

@@ -37,9 +37,10 @@ class FaultParams:
         pile_limit: (2, c) share of a window's readings that may equal its highest, lowest; 1: not checked.
         zero: (c,) 1: a reading of exactly 0 is none; 0: it may be.
         step: (c,) the largest change from one reading to the next.
-        mean_low, mean_high, deviation_low, deviation_high: (c,) of 32 readings in a row.
-        span: (c,) the least difference of highest and lowest among 128 readings in a row; 0: a change of unit is not
-            looked for.
+        mean_low, mean_high, deviation_low, deviation_high: (c,) of 64 readings in a row.
+        unit: (c,) 1: a change of unit is looked for; 0: it is not.
+        span: (c,) the least difference of highest and lowest among 128 readings in a row; 0: how much a sensor varies
+            varies too much to tell when it varies too little.
     """
 
     channels: Channels
@@ -57,6 +58,7 @@ class FaultParams:
     mean_high: NDArray[np.float64]
     deviation_low: NDArray[np.float64]
     deviation_high: NDArray[np.float64]
+    unit: NDArray[np.float64]
     span: NDArray[np.float64]
     rows: int = 0
 
@@ -98,6 +100,11 @@ class FaultParams:
         return spec, {name: getattr(self, name) for name in ARRAYS}
 
     @cached_property
+    def unscreened(self) -> bool:
+        """Whether there are values that belong to no sensor."""
+        return sum(block.stop - block.start for block in self.channels.blocks) < self.channels.columns
+
+    @cached_property
     def parts(self) -> tuple["PartParams", ...]:
         """The same by blocks of sensors that are screened together."""
         parts: list[PartParams] = []
@@ -131,15 +138,15 @@ class PartParams:
         arrays = {name: getattr(params, name)[..., cut] for name in ARRAYS}
         low = np.maximum(arrays["limit_low"], params.channels.minimum[cut])
         high = np.minimum(arrays["limit_high"], params.channels.maximum[cut])
-        margin = MARGIN * (arrays["high"] - arrays["low"])
-        looked_at = arrays["span"] > 0
+        inner_low, inner_high = _inner(arrays["low"], arrays["high"])
+        looked_at = arrays["unit"] > 0
         zero = arrays["zero"] > 0
         return cls(
             block,
             first,
             arrays,
-            np.maximum(np.where(looked_at, arrays["low"] - margin, low), low),
-            np.minimum(np.where(looked_at, arrays["high"] + margin, high), high),
+            np.maximum(np.where(looked_at, inner_low, low), low),
+            np.minimum(np.where(looked_at, inner_high, high), high),
             low,
             high,
             arrays["run_limit"],
@@ -151,5 +158,15 @@ class PartParams:
 
 MARGIN = 0.05
 """Of the reference's range: a reading so far outside begins to be looked at for a change of unit."""
+SCALE_FACTOR = 2.5
+"""Whatever a sensor's scale may become by ageing is no fault: a factor of 2, and room for noise."""
 ARRAYS = tuple(field.name for field in fields(FaultParams) if field.name not in ("channels", "rows"))
 _LEADING: dict[str, tuple[int, ...]] = {"special": (SPECIALS,), "special_limit": (SPECIALS,), "pile_limit": (2,)}
+
+
+def _inner(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The range with its margin; a sensor that never came near 0 may not come nearer than by ageing."""
+    margin = MARGIN * (high - low)
+    below, above = low - margin, high + margin
+    below = np.where(low > 0, np.maximum(below, low / SCALE_FACTOR), below)
+    return below, np.where(high < 0, np.minimum(above, high / SCALE_FACTOR), above)

@@ -1,0 +1,181 @@
+"""Sensors that have left their range: whether a change of unit explains it, or whether they drifted."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.faults.params import MARGIN, PartParams
+from edge_agent.drift.faults.report import Kind
+from edge_agent.drift.faults.state import Standing
+from edge_agent.drift.faults.units import FACTOR, SIGN, applicable, true_of
+
+ENOUGH = 64
+"""Readings on which a change of unit is decided."""
+OUTSIDE = 0.35
+"""Share of them that must lie outside the reference's range: what lies inside may be true."""
+EXPLAINED = 0.97
+TOGETHER = 3
+"""Sensors, of four times as many, whose units may change at once."""
+STEP_ROOM = 1.2
+MEAN_ROOM = 0.1
+DEVIATION_ROOM = 1.25
+TELLING = 0.5
+"""A test tells something if what it accepts is narrower than so many times what the change of unit would move."""
+TELLING_RATIO = 3.0
+"""The same for deviations: the greatest accepted over the least."""
+FLAT = 300.0
+"""A window that spans so many times less than the least of the reference's is a sensor that stands still but for its
+noise. Drift does much: where few classes come, gas sensors span 70 times less than in their reference (measured)."""
+
+
+class Away(NamedTuple):
+    """What became of the sensors that are away.
+
+    Attributes:
+        suspect: (c,) bool: their readings are held back until it is decided.
+        unit: (c,) number of the change of unit that was recognised; -1: none.
+        changed: the state's arrays of the same names.
+    """
+
+    suspect: NDArray[np.bool_]
+    unit: NDArray[np.int64]
+    changed: dict[str, NDArray[np.float64]]
+
+
+def look_away(
+    part: PartParams,
+    state: Standing,
+    readings: NDArray[np.float64],
+    before: NDArray[np.float64],
+    times_s: NDArray[np.float64],
+) -> Away:
+    """Follow each sensor from its first reading outside its range on, until a change of unit explains it or none does.
+
+    Args:
+        readings: (m, c), not finite where broken.
+        before: (m, c) the reading before each; NaN where it does not follow it in time.
+        times_s: (m,).
+
+    Cost: O(m c) and, for the sensors that are away, 11 times that.
+    """
+    count = part.block.channels
+    outside = (readings < state.inner_low) | (readings > state.inner_high)
+    outside &= part.arrays["unit"] > 0
+    suspect, unit = np.zeros(count, np.bool_), np.full(count, -1)
+    chosen = np.flatnonzero((outside.any(axis=0) | (state.away > 0)) & (state.kind != Kind.UNIT))
+    if len(chosen) == 0:
+        return Away(suspect, unit, {})
+    changed = {name: getattr(state, name).copy() for name in _NAMES}
+    _take(part, changed, readings, before, times_s, outside, chosen)
+    explained = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
+    displaced = changed["away_out"][chosen] >= OUTSIDE * changed["away"][chosen]
+    if len(chosen) > 1:
+        explained[SIGN] = False  # a sensor that is mounted anew turns more than one axis
+    far = ((readings < part.inner_low) | (readings > part.inner_high)).mean(axis=0) >= OUTSIDE
+    if far.sum() > max(1, min(TOGETHER, count // 4)):
+        explained[:] = False  # what moves many sensors at once is the plant
+    telling, like = _judge(part, changed, chosen)
+    likely = explained & displaced & telling
+    decided = changed["away"][chosen] >= ENOUGH
+    fits = likely & like
+    unit[chosen] = np.where(decided & fits.any(axis=0), fits.argmax(axis=0), -1)
+    suspect[chosen] = likely.any(axis=0) & ~decided
+    _let_go(part, changed, chosen[~suspect[chosen]])
+    return Away(suspect, unit, changed)
+
+
+_NAMES = (
+    "away",
+    "away_out",
+    "away_fit",
+    "away_sum",
+    "away_squares",
+    "away_before",
+    "away_s",
+    "away_value",
+    "inner_low",
+    "inner_high",
+)
+
+
+def _take(
+    part: PartParams,
+    changed: dict[str, NDArray[np.float64]],
+    readings: NDArray[np.float64],
+    before: NDArray[np.float64],
+    times_s: NDArray[np.float64],
+    outside: NDArray[np.bool_],
+    chosen: NDArray[np.int64],
+) -> None:
+    """Add a batch's readings to the sums of those that are away."""
+    new = changed["away"][chosen] == 0
+    first = np.where(new, outside[:, chosen].argmax(axis=0), 0)
+    x, out = readings[:, chosen], outside[:, chosen]
+    counted = (np.arange(len(x))[:, None] >= first) & np.isfinite(x)
+    began = chosen[new]
+    changed["away_before"][began] = before[first[new], began]
+    changed["away_s"][began] = times_s[first[new]]
+    changed["away_value"][began] = readings[first[new], began]
+    true = true_of(x)
+    low, high, step = part.arrays["low"][chosen], part.arrays["high"][chosen], part.arrays["step"][chosen]
+    margin = MARGIN * (high - low)
+    fit = ((true >= low - margin) & (true <= high + margin) & counted).sum(axis=1).astype(np.float64)
+    jump = np.abs(true_of(changed["away_value"][chosen]) - changed["away_before"][chosen])
+    fit[:, new] -= np.where(jump[:, new] > STEP_ROOM * step[new], np.inf, 0.0)  # it does not go on where it was
+    fit[~applicable(tuple(part.units[sensor] for sensor in chosen.tolist()))] = -np.inf
+    counted_x = np.where(counted, x, 0.0)
+    changed["away"][chosen] += counted.sum(axis=0)
+    changed["away_out"][chosen] += (out & counted).sum(axis=0)
+    changed["away_fit"][:, chosen] += fit
+    changed["away_sum"][chosen] += counted_x.sum(axis=0)
+    changed["away_squares"][chosen] += np.square(counted_x).sum(axis=0)
+
+
+def _judge(
+    part: PartParams, changed: dict[str, NDArray[np.float64]], chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(COUNT, k) whether the reference can tell a change of unit at all; and whether the readings look like one.
+
+    A sensor that reads now this, now ten times as much, cannot be told to have changed its unit. One that is steady is
+    known by its level or by its deviation, one that is slow by the reading before.
+    """
+    size = np.maximum(changed["away"][chosen], 1.0)
+    mean = changed["away_sum"][chosen] / size
+    deviation = np.sqrt(np.maximum(changed["away_squares"][chosen] / size - np.square(mean), 0.0))
+    limits = {name: part.arrays[name][chosen] for name in _SHORT}
+    room = MEAN_ROOM * (limits["mean_high"] - limits["mean_low"])
+    low, high = limits["mean_low"] - room, limits["mean_high"] + room
+    true_mean, scale = true_of(mean), np.abs(FACTOR)
+    least, most = limits["deviation_low"] / DEVIATION_ROOM, limits["deviation_high"] * DEVIATION_ROOM
+    like = (true_mean >= low) & (true_mean <= high) & (deviation >= least * scale) & (deviation <= most * scale)
+    moved = TELLING * np.abs(true_mean - mean)
+    by_level = scale * (high - low) <= moved
+    by_step = (scale * 2.0 * STEP_ROOM * limits["step"] <= moved) & np.isfinite(changed["away_before"][chosen])
+    by_deviation = (most <= TELLING_RATIO * least) & (np.maximum(scale, 1.0 / scale) > TELLING_RATIO)
+    return by_level | by_step | by_deviation, like
+
+
+_SHORT = ("mean_low", "mean_high", "deviation_low", "deviation_high", "step")
+
+
+def _let_go(part: PartParams, changed: dict[str, NDArray[np.float64]], decided: NDArray[np.int64]) -> None:
+    """Those that are decided are not looked at again in this window."""
+    for name in ("away", "away_out", "away_sum", "away_squares"):
+        changed[name][decided] = 0.0
+    changed["away_fit"][:, decided] = 0.0
+    changed["inner_low"][decided] = part.limit_low[decided]
+    changed["inner_high"][decided] = part.limit_high[decided]
+
+
+def as_good_as_still(part: PartParams, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(c,) bool: of a window that spans far less than any of the reference, at a few sensors only.
+
+    Args:
+        low, high: (c,) of the window; not finite where nothing was read.
+    """
+    span = high - low
+    still: NDArray[np.bool_] = (span > 0) & (span * FLAT < part.arrays["span"])
+    if still.sum() > max(1, min(TOGETHER, len(span) // 4)):
+        still[:] = False
+    return still

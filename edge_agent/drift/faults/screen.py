@@ -1,0 +1,241 @@
+"""The screen: each reading of each sensor, before anything judges it or learns from it."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.faults.away import FLAT, as_good_as_still, look_away
+from edge_agent.drift.faults.clock import look_at_times
+from edge_agent.drift.faults.opening import Evidence, settle
+from edge_agent.drift.faults.params import FaultParams, PartParams
+from edge_agent.drift.faults.report import REPORTS_A_STEP, FaultReport, Screened
+from edge_agent.drift.faults.runs import stuck_readings
+from edge_agent.drift.faults.state import FaultState, PartState, Recent, Standing
+from edge_agent.drift.observed import Observed
+
+WINDOW = 128
+"""Readings after which a sensor's highest and lowest are looked at, at least."""
+
+
+def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[FaultState, Screened]:
+    """Screen some samples, in the order in which they were served; any number, none too.
+
+    Args:
+        observed: its ids, outputs and embeddings are not looked at.
+
+    Returns:
+        The state after them; which readings are broken, and which faults began or ended.
+
+    Cost: O(n f).
+    """
+    if len(observed.times_s) == 0:
+        return state, Screened(None)
+    times_s = np.asarray(observed.times_s, np.float64)
+    features = np.asarray(observed.features, np.float64)
+    calm = True
+    faulty: NDArray[np.bool_] | None = None
+    state, in_time, reports = look_at_times(state, times_s)
+    parts: list[PartState] = []
+    for part, before in zip(params.parts, state.parts, strict=True):
+        found = _screen(part, before, part.block.readings_of(features), times_s, calm=state.calm, in_time=in_time)
+        parts.append(found.state)
+        calm &= found.calm
+        if found.mask is not None:
+            faulty = np.zeros(features.shape, np.bool_) if faulty is None else faulty
+            faulty[:, part.block.start : part.block.stop] = part.block.columns_of(found.mask)
+        reports += [_named(params, part, report) for report in found.reports]
+    if params.unscreened:
+        faulty = _not_finite(features, faulty)
+    after = FaultState(tuple(parts), state.latest_s, state.step_s, state.seen, calm)
+    return after, Screened(faulty, tuple(reports[:REPORTS_A_STEP]), max(0, len(reports) - REPORTS_A_STEP))
+
+
+def rebaseline(params: FaultParams, state: FaultState) -> FaultState:
+    """New weights change no sensor: the state as it is."""
+    return state
+
+
+class _Found(NamedTuple):
+    state: PartState
+    mask: NDArray[np.bool_] | None = None
+    reports: list[FaultReport] | tuple[FaultReport, ...] = ()
+    calm: bool = True
+
+
+def _screen(
+    part: PartParams,
+    state: PartState,
+    x: NDArray[np.float64],
+    times_s: NDArray[np.float64],
+    *,
+    calm: bool,
+    in_time: bool,
+) -> _Found:
+    """One block's sensors. What is as in the reference costs a few comparisons."""
+    recent, standing = state
+    prior = np.empty_like(x)
+    prior[0] = recent.last
+    prior[1:] = x[:-1]
+    same = x == prior
+    equal = np.add.reduce(same, axis=0)
+    lowest, highest = np.minimum.reduce(x), np.maximum.reduce(x)
+    sound = calm and ((lowest >= standing.inner_low) & (highest <= standing.inner_high)).all()
+    sound = sound and not (equal + recent.run >= part.run_limit).any()
+    sound = sound and (part.zero is None or not (x == 0)[:, part.zero].any())
+    if part.block.readings > 1:
+        times_s = np.repeat(times_s, part.block.readings)
+    window = _window(recent, x, lowest, highest, float(times_s[0])) if sound else None
+    if window is not None and (window.filled < WINDOW or not _odd(part, window)):
+        after = _advanced(recent, x, same, equal, times_s, window)
+        if window.filled >= WINDOW and standing.inner_low is not part.inner_low:
+            standing = replace(standing, inner_low=part.inner_low, inner_high=part.inner_high)
+        return _Found(PartState(after, standing))
+    return _slowly(part, state, x, prior, same, equal, times_s, in_time=in_time)
+
+
+class _Window(NamedTuple):
+    """The highest of the window's readings and of their negatives, how often, since when, and of how many."""
+
+    top: NDArray[np.float64]
+    often: NDArray[np.float64]
+    since_s: float
+    filled: int
+
+
+def _window(
+    recent: Recent, x: NDArray[np.float64], lowest: NDArray[np.float64], highest: NDArray[np.float64], now_s: float
+) -> _Window:
+    """The window with a batch taken in; NaN is passed over."""
+    top = np.array((highest, -lowest))
+    often = np.array((np.add.reduce(x == highest, axis=0), np.add.reduce(x == lowest, axis=0)))
+    best = np.fmax(recent.top, top)
+    count = np.where(recent.top == best, recent.often, 0.0) + np.where(top == best, often, 0)
+    return _Window(best, count, recent.window_s if recent.filled else now_s, recent.filled + len(x))
+
+
+def _odd(part: PartParams, window: _Window) -> bool:
+    """Whether a full window piles up at an end, or is much narrower than any of the reference."""
+    if (window.often > part.pile_limit * window.filled).any():
+        return True
+    return bool(((window.top[0] + window.top[1]) * FLAT < part.arrays["span"]).any())
+
+
+def _advanced(
+    recent: Recent,
+    x: NDArray[np.float64],
+    same: NDArray[np.bool_],
+    equal: NDArray[np.int64],
+    times_s: NDArray[np.float64],
+    window: _Window,
+) -> Recent:
+    """The latest readings after a batch; a full window begins anew."""
+    size = len(x)
+    if equal.any():
+        tail = same[::-1].argmin(axis=0)
+        whole = equal == size
+        run = np.where(whole, recent.run + size, tail + 1.0)
+        run_s = np.where(whole, recent.run_s, times_s[size - 1 - tail])
+    else:
+        run, run_s = np.ones(len(equal)), np.full(len(equal), times_s[-1])
+    if window.filled >= WINDOW:
+        empty = np.full(window.top.shape, -np.inf)
+        return Recent(x[-1].copy(), run, run_s, empty, np.zeros(window.top.shape), 0.0, 0)
+    return Recent(x[-1].copy(), run, run_s, *window)
+
+
+def _slowly(
+    part: PartParams,
+    state: PartState,
+    x: NDArray[np.float64],
+    prior: NDArray[np.float64],
+    same: NDArray[np.bool_],
+    equal: NDArray[np.int64],
+    times_s: NDArray[np.float64],
+    *,
+    in_time: bool,
+) -> _Found:
+    """Something may be wrong: every reading is looked at."""
+    recent, standing = state
+    broken = _broken(part, x)
+    clean = np.where(broken, np.nan, x)
+    stuck = np.zeros(x.shape, np.bool_)
+    long = np.flatnonzero(equal + recent.run >= part.run_limit * standing.patience)
+    if len(long):
+        stuck[:, long] = stuck_readings(
+            part, x[:, long], same[:, long], recent.run[long], standing.patience[long], long
+        )
+    before = np.where(_broken(part, prior), np.nan, prior)
+    if not in_time:
+        before[0] = np.nan
+    away = look_away(part, standing, clean, before, times_s)
+    window = _window(recent, x, np.fmin.reduce(clean), np.fmax.reduce(clean), float(times_s[0]))
+    clipped, still = _by_window(part, window)
+    evidence = Evidence(
+        readings=x,
+        times_s=times_s,
+        broken=broken,
+        stuck=stuck,
+        run=recent.run,
+        run_s=recent.run_s,
+        suspect=away.suspect,
+        unit=away.unit,
+        unit_s=away.changed.get("away_s", standing.away_s),
+        unit_value=away.changed.get("away_value", standing.away_value),
+        clipped=clipped[0] | clipped[1],
+        still=still,
+        top=np.where(clipped[0], window.top[0], -window.top[1]),
+        window_s=window.since_s,
+    )
+    standing = replace(standing, **away.changed)
+    settled = settle(part, standing, evidence)
+    after = replace(standing, **settled.changed)
+    if window.filled >= WINDOW:
+        after = _looked_at_anew(part, after)
+    recent = _advanced(recent, x, same, equal, times_s, window)
+    return _Found(PartState(recent, after), settled.mask, settled.reports, after.calm)
+
+
+def _broken(part: PartParams, x: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(m, c) readings that are none by themselves: not finite, too far away, or 0 where that never is."""
+    broken: NDArray[np.bool_] = ~((x >= part.limit_low) & (x <= part.limit_high)) | np.isinf(x)
+    if part.zero is not None:
+        broken |= (x == 0) & part.zero
+    return broken
+
+
+def _by_window(part: PartParams, window: _Window) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """What a full window shows: (2, c) piled up at its highest, lowest; (c,) as good as still."""
+    nothing = np.zeros(window.top.shape, np.bool_)
+    if window.filled < WINDOW:
+        return nothing, nothing[0]
+    piled = window.often > part.pile_limit * window.filled
+    piled &= window.often < _ALL * window.filled  # else it stands still
+    return piled, as_good_as_still(part, -window.top[1], window.top[0])
+
+
+_ALL = 0.95
+
+
+def _looked_at_anew(part: PartParams, standing: Standing) -> Standing:
+    """With each window those that left their range for a reason that was none are looked at again."""
+    idle = standing.away == 0
+    return replace(
+        standing,
+        inner_low=np.where(idle, part.inner_low, standing.inner_low),
+        inner_high=np.where(idle, part.inner_high, standing.inner_high),
+    )
+
+
+def _named(params: FaultParams, part: PartParams, report: FaultReport) -> FaultReport:
+    sensor = part.first + report.sensor
+    return replace(report, sensor=sensor, name=params.channels.names[sensor], unit=params.channels.units[sensor])
+
+
+def _not_finite(features: NDArray[np.float64], faulty: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """Values that belong to no sensor are looked at for being numbers only."""
+    if np.isfinite(features).all():
+        return faulty
+    broken: NDArray[np.bool_] = ~np.isfinite(features)
+    return broken if faulty is None else faulty | broken

@@ -1,0 +1,45 @@
+"""Ways in which a sensor's unit or scaling is set wrong: what is read is ``factor x true + offset``."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_NAMES = (
+    "read x 10",
+    "read x 100",
+    "read x 1000",
+    "read / 10",
+    "read / 100",
+    "read / 1000",
+    "sign reversed",
+    "Fahrenheit for Celsius",
+    "Celsius for Fahrenheit",
+    "kelvin for Celsius",
+    "Celsius for kelvin",
+)
+FACTOR: NDArray[np.float64] = np.array([10, 100, 1000, 0.1, 0.01, 0.001, -1, 1.8, 1 / 1.8, 1, 1])[:, None]
+OFFSET: NDArray[np.float64] = np.array([0, 0, 0, 0, 0, 0, 0, 32, -32 / 1.8, 273.15, -273.15])[:, None]
+SIGN = 6
+COUNT = len(_NAMES)
+_TEMPERATURES_FROM = 7
+_TEMPERATURES = ("c", "°c", "degc", "celsius", "f", "°f", "degf", "fahrenheit", "k", "kelvin", "")
+"""Units of which a change between scales of temperature is looked for; "": the manifest does not say."""
+
+
+def name_of(number: int) -> str:
+    """In words."""
+    return _NAMES[number]
+
+
+def applicable(units: tuple[str, ...]) -> NDArray[np.bool_]:
+    """(COUNT, c): whether sensors measured in these units can be read so."""
+    warm = np.array([unit.strip().lower().replace("deg ", "deg") in _TEMPERATURES for unit in units], np.bool_)
+    able = np.ones((COUNT, len(units)), np.bool_)
+    able[_TEMPERATURES_FROM:] = warm
+    return able
+
+
+def true_of(read: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(..., c) what is read to (COUNT, ..., c): what is true if it is read so."""
+    shape = (COUNT,) + (1,) * read.ndim
+    true: NDArray[np.float64] = (read[None] - OFFSET.reshape(shape)) / FACTOR.reshape(shape)
+    return true
