@@ -17,6 +17,7 @@ class Attribution:
         now: its level since the change, in ``unit``.
         unit: as in the manifest; "" where it has none.
         weight: share of the statistic that it explains, 0 to 1.
+        measure: what ``before`` and ``now`` are: the mean, the standard deviation, or a share of the samples.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Attribution:
     now: float
     unit: str = ""
     weight: float = 1.0
+    measure: Literal["level", "spread", "share"] = "level"
 
 
 @dataclass(frozen=True, slots=True)

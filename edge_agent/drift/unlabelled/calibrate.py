@@ -1,14 +1,19 @@
 """The label-free monitor of a bundle, from the bundle's reference."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.drift.promise import Promise, StatisticPaths
+from edge_agent.drift.promise import calibrate as promised
 from edge_agent.drift.reference import Reference
-from edge_agent.errors import DataError
-from edge_agent.wire.manifest import MonitorSpec
+from edge_agent.drift.unlabelled.fitting import Fitted, fitted, judged_series
+from edge_agent.drift.unlabelled.params import LabelFreeParams
+from edge_agent.drift.unlabelled.paths import batch_means, stream_maxima
+from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
 
 
 def calibrate(
@@ -22,7 +27,7 @@ def calibrate(
     """The manifest's ``label-free`` entry, and its arrays for ``drift.safetensors``.
 
     Args:
-        reference: in time order; features that share a name are one sensor's readings in a window.
+        reference: in time order; features named ``name[0]``, ``name[1]`` ... in turn are sensors' windows.
         batch_size: served samples a batch.
         rate: false alarms a batch that are promised.
         rng: the only source of chance.
@@ -31,4 +36,45 @@ def calibrate(
     Raises:
         DataError: the reference does not support the rate, or is too short.
     """
-    raise DataError("label-free: not calibrated yet")
+    params, promise = calibrated(reference, batch_size=batch_size, rate=rate, rng=rng, progress=progress)
+    stated = PromiseSpec(
+        lowest_rate=promise.lowest_rate,
+        block_rows=promise.block_rows,
+        effective_batches=promise.effective_batches,
+    )
+    return params.to_spec(evidence=promise.evidence, promise=stated)
+
+
+def calibrated(
+    reference: Reference,
+    *,
+    batch_size: int,
+    rate: float,
+    rng: np.random.Generator,
+    progress: Callable[[float], None] | None = None,
+) -> tuple[LabelFreeParams, Promise]:
+    """The monitor, and what its threshold promises; arguments as for :func:`calibrate`."""
+    fit = fitted(reference, batch_size=batch_size, rate=rate, rng=rng)
+    series = judged_series(fit.params.scoring, fit.scores)
+    promise = promised(_Refits(fit), series, batch_size=batch_size, rate=rate, rng=rng, progress=progress)
+    warning = min(promise.warning_threshold, promise.threshold)
+    return replace(fit.params, threshold=promise.threshold, warning_threshold=warning), promise
+
+
+@dataclass
+class _Refits:
+    """The monitor refitted on rows of the reference; the batch means of the last streams are kept, since most refits
+    are run over the same ones."""
+
+    fit: Fitted
+    _index: NDArray[np.int64] | None = field(default=None, repr=False)
+    _means: NDArray[np.float32] | None = field(default=None, repr=False)
+
+    def __call__(self, rows: NDArray[np.int64]) -> StatisticPaths:
+        params = self.fit.refitted(rows)
+        return lambda index: stream_maxima(params, self._batch_means(index))
+
+    def _batch_means(self, index: NDArray[np.int64]) -> NDArray[np.float32]:
+        if self._means is None or self._index is not index:
+            self._index, self._means = index, batch_means(self.fit.scores, index)
+        return self._means

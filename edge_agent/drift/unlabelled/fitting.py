@@ -1,0 +1,280 @@
+"""From a bundle's reference to everything about the label-free monitor but its threshold."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.promise.blocks import block_streams, dependence
+from edge_agent.drift.reference import Reference
+from edge_agent.drift.unlabelled.combination import Scale
+from edge_agent.drift.unlabelled.intake import Intake
+from edge_agent.drift.unlabelled.missing import completed
+from edge_agent.drift.unlabelled.normal_scores import SCORE_CAP, ScoreTable
+from edge_agent.drift.unlabelled.params import NAME, LabelFreeParams
+from edge_agent.drift.unlabelled.paths import batch_means, stream_statistics
+from edge_agent.drift.unlabelled.scoring import (
+    COMPONENTS_CAP,
+    CONDITIONAL_CAP,
+    Scoring,
+    answer_columns,
+    log_residue,
+    missing_readings,
+    value_places,
+)
+from edge_agent.errors import DataError
+
+CLASSES_TOLD_CAP = 64
+_FOLDS = 10
+_RIDGE = 2e-3
+_ROWS_A_COMPONENT = 20
+_STREAMS, _BATCHES, _SETTLING = 48, 260, 100
+_LEVEL_ROWS_DRAWN = 20_000
+_LONG = 200  # rows a channel from which on a precision matrix fits rows it has not seen as well as its own
+_LEAST_VARIANCE = 0.5
+_LEAST_SHARE_DEVIATION = 0.1
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A monitor without a threshold, and the reference's scores that it was fitted on.
+
+    Attributes:
+        params: with thresholds of infinity.
+        scores: (n, columns + directions) float32, of which nothing is missing; the conditional ones as of rows that
+            the precision matrix has not seen.
+        block_rows: rows that belong together in resampling.
+    """
+
+    params: LabelFreeParams
+    scores: NDArray[np.float32]
+    block_rows: int
+
+    def refitted(self, rows: NDArray[np.int64]) -> LabelFreeParams:
+        """As if these rows were the reference: levels and deviations are; ranks and directions stay."""
+        chosen = self.scores[rows]
+        level, per_deviation = standardisation(self.params.scoring, chosen)
+        return replace(
+            self.params,
+            level=level,
+            per_deviation=per_deviation,
+            signal_level=self.params.signal_vector(chosen.mean(axis=0, dtype=np.float64)).astype(np.float32),
+        )
+
+
+def fitted(reference: Reference, *, batch_size: int, rate: float, rng: np.random.Generator) -> Fitted:
+    """Fit scores, levels and the scale of evidence.
+
+    Raises:
+        DataError: fewer than two batches, or no features.
+
+    Cost: O(n (log n x channels + channels^2)); the scale 12,000 resampled batches.
+    """
+    observed = reference.observed
+    if len(reference) < 2 * batch_size:
+        raise DataError(
+            f"{NAME}: {len(reference)} reference rows cannot calibrate batches of {batch_size}",
+            f"give at least {2 * batch_size} rows, or a smaller batch size",
+        )
+    scoring, channels = _scoring(reference)
+    scored = scoring(observed)
+    scores = _unseen(scoring, scored.scores)
+    scores = np.where(np.isnan(scores), _moments(scores)[0].astype(np.float32), scores)
+    level, per_deviation = standardisation(scoring, scores)
+    inflation = np.array([dependence(column).inflation for column in scores[:, : scoring.columns].T], np.float32)
+    judged = (scores[:, : scoring.columns] - level) * per_deviation
+    class_levels, class_shares = _classes(reference, scoring, judged[:, : scoring.inputs])
+    channel_level, channel_spread = _moments(channels)
+    nothing = np.ones(0, np.float32)
+    params = LabelFreeParams(
+        scoring=scoring,
+        batch_size=batch_size,
+        threshold=np.inf,
+        warning_threshold=np.inf,
+        false_alarm_rate=rate,
+        level=level,
+        per_deviation=per_deviation,
+        inflation=inflation,
+        level_rows=len(reference),
+        signal_level=np.zeros(0, np.float32),
+        scale=Scale(nothing, nothing, nothing),
+        channel_level=channel_level,
+        channel_spread=channel_spread,
+        class_levels=class_levels,
+        class_shares=class_shares,
+    )
+    params = replace(
+        params, signal_level=params.signal_vector(scores.mean(axis=0, dtype=np.float64)).astype(np.float32)
+    )
+    block = dependence(judged_series(scoring, scores)).block_rows
+    whole = Fitted(params, scores, block)
+    return replace(whole, params=replace(params, scale=_scale(whole, rng)))
+
+
+def judged_series(scoring: Scoring, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(n, k) of what the monitor judges: locations, answers, components, and the mean conditional square."""
+    starts = scoring.starts
+    places = np.unique(np.linspace(0, starts[1] - 1, min(64, starts[1])).astype(int))
+    unusual = scores[:, starts[3] : starts[4]].mean(axis=1, keepdims=True)
+    kept = (scores[:, places], unusual, scores[:, starts[4] : starts[5]], scores[:, starts[7] : starts[8]])
+    return np.concatenate(kept, axis=1)
+
+
+def standardisation(scoring: Scoring, scores: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The columns' levels, and one over their rows' deviations.
+
+    A deviation counts as no less than one row at the column's largest possible value would give it, so that what
+    never happened in n rows may happen about once in n; that of a class share as no less than 0.1, since a single
+    sample of a rare class would otherwise outweigh all others.
+    """
+    judged = scores[:, : scoring.columns]
+    level = judged.mean(axis=0, dtype=np.float64)
+    least = largest_values(scoring) / np.sqrt(len(scores))
+    shares = slice(scoring.starts[6], scoring.starts[7])
+    least[shares] = np.maximum(least[shares], _LEAST_SHARE_DEVIATION)
+    deviation = np.maximum(judged.std(axis=0, dtype=np.float64), least)
+    return level.astype(np.float32), (1.0 / deviation).astype(np.float32)
+
+
+def largest_values(scoring: Scoring) -> NDArray[np.float64]:
+    """(columns,) about how large each part's scores can be."""
+    score, left = SCORE_CAP, CONDITIONAL_CAP
+    each = (score, score**2, left, left**2, score, score**2, 1.0, score, score**2)
+    return np.repeat(each, np.diff(scoring.starts))
+
+
+def _scoring(reference: Reference) -> tuple[Scoring, NDArray[Any]]:
+    observed, rows = reference.observed, len(reference)
+    features = observed.features.reshape(rows, -1)
+    if features.shape[1] == 0:
+        raise DataError("label-free: the reference's samples have no features")
+    intake = Intake.of(features, reference.names, reference.units)
+    missing = missing_readings(features, observed.faulty)
+    channels = intake(features if missing is None else np.where(missing, 0, features), missing)
+    with np.errstate(over="ignore", invalid="ignore"):
+        outputs = observed.outputs.reshape(rows, -1)
+        answers = (
+            list(answer_columns(outputs, reference.classes, value_places(outputs.shape[1]))) if outputs.size else []
+        )
+        centre, basis, lengths, residue = _plane(observed.embeddings, rows)
+    columns = np.concatenate([channels, *answers, *residue], axis=1)
+    tables = ScoreTable.of(columns)
+    conditional = _conditional(tables, channels)
+    scoring = Scoring(intake, tables, conditional, outputs.shape[1], reference.classes, centre, basis, lengths)
+    return scoring, channels
+
+
+def _plane(
+    embeddings: NDArray[Any] | None, rows: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], list[NDArray[Any]]]:
+    """Mean, main directions and their deviations of embeddings; and the residues, a column."""
+    none = np.zeros(0, np.float32)
+    if embeddings is None or embeddings.size == 0:
+        return none, np.zeros((0, 0), np.float32), none, []
+    flat = embeddings.reshape(rows, -1).astype(np.float64)
+    sound = np.isfinite(flat).all(axis=1)
+    centre = flat[sound].mean(axis=0)
+    away = flat - centre
+    variances, vectors = np.linalg.eigh(away[sound].T @ away[sound] / max(1, int(sound.sum())))
+    most = min(COMPONENTS_CAP, int(sound.sum()) // _ROWS_A_COMPONENT, len(variances))
+    order = np.argsort(-variances)[:most]
+    order = order[variances[order] > 1e-9 * max(float(variances.max()), 1e-30)]
+    lengths = np.sqrt(variances[order])
+    basis = vectors[:, order] / lengths
+    return (
+        centre.astype(np.float32),
+        basis.astype(np.float32),
+        lengths.astype(np.float32),
+        [log_residue(away, (away @ basis) * lengths)],
+    )
+
+
+def _conditional(tables: ScoreTable, channels: NDArray[Any]) -> NDArray[np.float32]:
+    size = channels.shape[1]
+    only = ScoreTable(tables.values[:size], tables.scores[:size])
+    known = np.isfinite(channels)
+    scores = np.where(known, only(np.where(known, channels, 0.0)), np.float32(0))
+    return _columns_of(_precision(scores.T.astype(np.float64) @ scores, len(scores)))
+
+
+def _precision(products: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
+    """Inverse covariance from sums of products, shrunk towards independence the more the fewer rows there are."""
+    size = len(products)
+    shrunk = min(0.5, _RIDGE + size / rows)
+    covariance = products / rows
+    low = np.maximum(0.0, _LEAST_VARIANCE - np.diag(covariance))
+    return np.linalg.inv((1.0 - shrunk) * (covariance + np.diag(low)) + shrunk * np.eye(size))
+
+
+def _columns_of(precision: NDArray[np.float64]) -> NDArray[np.float32]:
+    return (precision / np.sqrt(np.diag(precision))).astype(np.float32)
+
+
+def _unseen(scoring: Scoring, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The conditional scores of each tenth of the rows by the precision matrix of the others.
+
+    A matrix fits the rows that it was made from too well; by the scores of those the gateway's would look unusual.
+    """
+    _, one, two, three, four = scoring.starts[:5]
+    rows = len(scores)
+    if rows >= _LONG * one:
+        return scores
+    missing = np.isnan(scores[:, :one])
+    locations, lost = completed(scores[:, :one], missing, scoring.precision)
+    wide = locations.astype(np.float64)
+    products = wide.T @ wide
+    found = scores.copy()
+    for fold in np.array_split(np.arange(rows), _FOLDS):
+        inside = wide[fold]
+        kept = _columns_of(_precision(products - inside.T @ inside, rows - len(fold)))
+        left = locations[fold] @ kept
+        gone = missing[fold]
+        found[fold, two:three] = np.where(gone, np.nan, left)
+        squares = np.square(np.clip(left, -CONDITIONAL_CAP, CONDITIONAL_CAP)) + lost[fold]
+        found[fold, three:four] = np.where(gone, np.nan, squares)
+    return found
+
+
+def _classes(
+    reference: Reference, scoring: Scoring, standardised: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    classes = reference.classes
+    if classes is None or classes > CLASSES_TOLD_CAP:
+        return np.zeros((0, scoring.inputs), np.float32), np.zeros(0, np.float32)
+    chosen = np.arange(classes)[:, None] == reference.labels.astype(np.int64)
+    counts = chosen.sum(axis=1)
+    levels = chosen.astype(np.float32) @ standardised / np.maximum(counts, 1)[:, None]
+    return levels.astype(np.float32), (counts / max(1, int(counts.sum()))).astype(np.float32)
+
+
+def _moments(channels: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    known = np.isfinite(channels)
+    counts = np.maximum(known.sum(axis=0), 1)
+    mean = np.where(known, channels, 0.0).sum(axis=0, dtype=np.float64) / counts
+    squares = np.square(np.where(known, channels - mean, 0.0))
+    return mean, np.sqrt(squares.sum(axis=0, dtype=np.float64) / counts)
+
+
+def _scale(whole: Fitted, rng: np.random.Generator) -> Scale:
+    """What the statistics are on streams of the reference's blocks, whose level is known no better than a reference of
+    this size tells it."""
+    params, rows = whole.params, len(whole.scores)
+    length = _BATCHES * params.batch_size
+    index = block_streams(rows, length, _STREAMS, whole.block_rows, rng)
+    means = batch_means(whole.scores, index.reshape(_STREAMS, _BATCHES, params.batch_size))
+    levels = _drawn_levels(whole, rng)
+    found = [
+        statistics for number, statistics in enumerate(stream_statistics(params, means, levels)) if number >= _SETTLING
+    ]
+    return Scale.of(np.concatenate(found))
+
+
+def _drawn_levels(whole: Fitted, rng: np.random.Generator) -> NDArray[np.float32]:
+    """(streams, columns + directions) levels as other references of this size would have them."""
+    rows = len(whole.scores)
+    drawn = min(rows, _LEVEL_ROWS_DRAWN)
+    mean = whole.scores.mean(axis=0, dtype=np.float64)
+    index = block_streams(rows, drawn, _STREAMS, whole.block_rows, rng)
+    others = np.array([whole.scores.take(chosen, axis=0).mean(axis=0, dtype=np.float64) for chosen in index])
+    return np.asarray(mean + (others - mean) * np.sqrt(drawn / rows), np.float32)

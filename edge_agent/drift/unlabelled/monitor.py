@@ -1,0 +1,220 @@
+"""The monitor ``label-free``: whether what is served, and what the model says of it, is as the bundle's reference was.
+
+Each batch becomes the mean of its samples' scores (``scoring``), that is followed over several time scales
+(``filters``) and with Fed-ADE's signals (``signals``) makes one statistic (``combination``). Its threshold is
+calibrated as one (``calibrate``), so the promised rate is that of all tests together.
+
+New weights change outputs and embeddings, not inputs: after an activation the model's own parts learn their level anew
+from the first batches, in which they say nothing. Inputs that were in alarm then learn theirs anew too: the weights
+were made for what the stream is now.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.finding import Finding
+from edge_agent.drift.observed import Observed
+from edge_agent.drift.unlabelled.explanation import explain
+from edge_agent.drift.unlabelled.filters import MEMORIES
+from edge_agent.drift.unlabelled.history import History
+from edge_agent.drift.unlabelled.params import NAME, LabelFreeParams
+from edge_agent.drift.unlabelled.signals import MEMORY_GAIN
+from edge_agent.errors import DataError
+
+__all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "rebaseline", "step"]
+
+
+@dataclass(frozen=True, slots=True)
+class LabelFreeState:
+    """What is remembered of a stream; of fixed size.
+
+    Attributes:
+        means: (5, columns) weighted means of the standardised scores' distance from their level.
+        offset: (columns,) that level, standardised; 0: the reference's.
+        before, slow, level: (shares + directions,) Fed-ADE's vectors: of the batch before, of the last nine, and of
+            the level.
+        history: for explanations.
+        sums: (columns + directions,) of the batches that the level is being learnt from.
+        learning: batches that are still to be learnt from.
+        learns_inputs: the inputs' level is being learnt too.
+        own_inputs, own_answers: whether inputs, and the rest, are compared with a level learnt from the stream.
+        inputs_alarmed: the inputs alone lay above the threshold.
+        batches: seen so far.
+    """
+
+    means: NDArray[np.float32]
+    offset: NDArray[np.float32]
+    before: NDArray[np.float32]
+    slow: NDArray[np.float32]
+    level: NDArray[np.float32]
+    history: History
+    sums: NDArray[np.float64]
+    learning: int = 0
+    learns_inputs: bool = False
+    own_inputs: bool = False
+    own_answers: bool = False
+    inputs_alarmed: bool = False
+    batches: int = 0
+
+    @classmethod
+    def start(cls, params: LabelFreeParams) -> Self:
+        """Nothing seen yet: everything is at the reference's level."""
+        columns = params.scoring.columns
+        return cls(
+            means=np.zeros((len(MEMORIES), columns), np.float32),
+            offset=np.zeros(columns, np.float32),
+            before=np.zeros_like(params.signal_level),
+            slow=params.signal_level,
+            level=params.signal_level,
+            history=History(params.history_width),
+            sums=np.zeros(columns + params.scoring.directions),
+        )
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """As arrays of fixed size."""
+        flags = (self.learns_inputs, self.own_inputs, self.own_answers, self.inputs_alarmed)
+        return {
+            "means": self.means,
+            "offset": self.offset,
+            "before": self.before,
+            "slow": self.slow,
+            "level": self.level,
+            "sums": self.sums,
+            "counts": np.array([self.learning, *map(int, flags), self.batches], np.int64),
+            **self.history.to_arrays(),
+        }
+
+    @classmethod
+    def from_arrays(cls, params: LabelFreeParams, arrays: dict[str, NDArray[Any]]) -> Self:
+        """From :meth:`to_arrays`, bit for bit.
+
+        Raises:
+            DataError: an array is missing or of another shape or type: the state belongs to another bundle.
+        """
+        fresh = cls.start(params)
+        for name, like in fresh.to_arrays().items():
+            have = arrays.get(name)
+            if have is None or have.shape != like.shape or have.dtype != like.dtype:
+                raise DataError(f"label-free: stored array {name!r} is missing or of another shape", "start anew")
+        learning, *flags, batches = arrays["counts"].tolist()
+        named = zip(("learns_inputs", "own_inputs", "own_answers", "inputs_alarmed"), map(bool, flags), strict=True)
+        plain = {name: arrays[name] for name in ("means", "offset", "before", "slow", "level", "sums")}
+        history = History.from_arrays(arrays["averaged"], arrays["single"])
+        told: dict[str, Any] = {**plain, **dict(named)}
+        return cls(history=history, learning=learning, batches=batches, **told)
+
+
+def step(params: LabelFreeParams, state: LabelFreeState, batch: Observed) -> tuple[LabelFreeState, Finding]:
+    """Judge the next batch.
+
+    A reading that is broken (``faulty``) or not finite counts as one that is as expected. Attributions are given from
+    a warning on.
+
+    Args:
+        params: of the bundle.
+        state: what came before; not changed.
+        batch: exactly ``params.batch_size`` samples, served by the present weights.
+
+    Returns:
+        The next state, and the finding.
+
+    Raises:
+        DataError: another number of samples, or samples of another shape than the reference's.
+
+    Cost: O(batch (channels^2 + embedding)) time; the state is of fixed size.
+    """
+    if len(batch) != params.batch_size:
+        raise DataError(f"label-free: {len(batch)} samples, a batch has {params.batch_size}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, row, rows = params.batch_means(batch, state.offset)
+        return _judge(params, state, mean, row, rows)
+
+
+def _judge(
+    params: LabelFreeParams, state: LabelFreeState, mean: NDArray[np.float32], row: NDArray[np.float32], rows: int
+) -> tuple[LabelFreeState, Finding]:
+    columns, inputs = params.scoring.columns, params.scoring.inputs
+    moved = (mean[:columns] - params.level) * params.per_deviation - state.offset
+    if state.learning:
+        moved[0 if state.learns_inputs else inputs :] = 0.0
+    means = params.followed(state.means, moved)
+    now = params.signal_vector(mean)
+    slow = state.slow + MEMORY_GAIN * (now - state.slow)
+    evidence = params.evidence(
+        means, now, state.before, slow, state.level, own_inputs=state.own_inputs, own_answers=state.own_answers
+    )
+    of_inputs = float((evidence * params.of_inputs).max())
+    statistic = of_inputs if state.learning else float(evidence.max())
+    row[:columns] = moved
+    following = LabelFreeState(
+        means=means,
+        offset=state.offset,
+        before=now,
+        slow=slow,
+        level=state.level,
+        history=state.history.pushed(row),
+        sums=state.sums,
+        learning=state.learning,
+        learns_inputs=state.learns_inputs,
+        own_inputs=state.own_inputs,
+        own_answers=state.own_answers,
+        inputs_alarmed=of_inputs > params.threshold,
+        batches=state.batches + 1,
+    )
+    if state.learning:
+        following = _learnt(params, following, mean)
+    if statistic <= params.warning_threshold:
+        return following, Finding(statistic, params.threshold, params.warning_threshold, rows=rows)
+    return following, explain(params, following.history, evidence, statistic, rows, own=state.own_inputs)
+
+
+def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState:
+    """The state after an activation: the model's parts, and inputs that were in alarm, learn their level anew.
+
+    Args:
+        params: those of the bundle that is active now.
+        state: of the weights before.
+    """
+    columns, inputs = params.scoring.columns, params.scoring.inputs
+    renews = state.inputs_alarmed or (state.learns_inputs and state.learning > 0)
+    begin = 0 if renews else inputs
+    means, offset = state.means.copy(), state.offset.copy()
+    means[:, begin:], offset[begin:] = 0.0, 0.0
+    return replace(
+        state,
+        means=means,
+        offset=offset,
+        before=np.zeros_like(state.before),
+        history=History(params.history_width),
+        sums=np.zeros(columns + params.scoring.directions),
+        learning=params.learning_batches,
+        learns_inputs=renews,
+        own_inputs=state.own_inputs and not renews,
+        own_answers=False,
+        inputs_alarmed=False,
+    )
+
+
+def _learnt(params: LabelFreeParams, state: LabelFreeState, mean: NDArray[np.float32]) -> LabelFreeState:
+    """One more batch of the new level; after the last one it is what later batches are compared with."""
+    sums = state.sums + mean
+    if state.learning > 1:
+        return replace(state, sums=sums, learning=state.learning - 1)
+    columns, begin = params.scoring.columns, 0 if state.learns_inputs else params.scoring.inputs
+    level = (sums / params.learning_batches).astype(np.float32)
+    offset = state.offset.copy()
+    offset[begin:] = ((level[:columns] - params.level) * params.per_deviation)[begin:]
+    return replace(
+        state,
+        offset=offset,
+        slow=params.signal_vector(level),
+        level=params.signal_vector(level),
+        sums=np.zeros_like(sums),
+        learning=0,
+        learns_inputs=False,
+        own_inputs=state.own_inputs or state.learns_inputs,
+        own_answers=True,
+    )

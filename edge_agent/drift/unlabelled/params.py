@@ -1,0 +1,277 @@
+"""What the label-free monitor of a bundle knows, and how the bundle holds it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.observed import Observed
+from edge_agent.drift.unlabelled.combination import Groups, Scale
+from edge_agent.drift.unlabelled.filters import GAINS, VIEWS, view_deviations
+from edge_agent.drift.unlabelled.intake import Intake, Kind
+from edge_agent.drift.unlabelled.normal_scores import ScoreTable
+from edge_agent.drift.unlabelled.scoring import Scoring
+from edge_agent.drift.unlabelled.signals import turns
+from edge_agent.errors import DataError
+from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
+
+NAME = "label-free"
+LEARNING_BATCHES = 16
+"""Batches on new weights from which the level of what they change is learnt."""
+_AGAIN = "build the bundle again"
+
+
+@dataclass(frozen=True)
+class LabelFreeParams:
+    """The label-free monitor of one bundle.
+
+    Attributes:
+        scoring: samples to scores.
+        batch_size: samples a batch.
+        threshold, warning_threshold: of the statistic.
+        false_alarm_rate: a batch, that ``threshold`` promises.
+        level: (columns,) float32, the scores' means in the reference.
+        per_deviation: (columns,) float32, one over their rows' deviations.
+        inflation: (columns,) float32, variance of a long mean over what independent rows would give.
+        level_rows: rows in the reference.
+        signal_level: (shares + directions,) float32, Fed-ADE's vectors in the reference.
+        scale: statistics to evidence.
+        channel_level, channel_spread: (c,) float64 mean and deviation of the channels, in their units.
+        class_levels: (classes, inputs) float32 standardised means of each class's samples; empty: not known.
+        class_shares: (classes,) float32 of the reference.
+        learning_batches: batches on new weights from which their level is learnt.
+    """
+
+    scoring: Scoring
+    batch_size: int
+    threshold: float
+    warning_threshold: float
+    false_alarm_rate: float
+    level: NDArray[np.float32]
+    per_deviation: NDArray[np.float32]
+    inflation: NDArray[np.float32]
+    level_rows: int
+    signal_level: NDArray[np.float32]
+    scale: Scale
+    channel_level: NDArray[np.float64]
+    channel_spread: NDArray[np.float64]
+    class_levels: NDArray[np.float32]
+    class_shares: NDArray[np.float32]
+    learning_batches: int = LEARNING_BATCHES
+
+    @cached_property
+    def groups(self) -> Groups:
+        """The statistics of a view."""
+        return Groups(self.scoring.starts, self.scoring.inputs)
+
+    @cached_property
+    def of_inputs(self) -> NDArray[np.float32]:
+        """(statistics,) 1 for those of the inputs, 0 for the rest."""
+        signals = len(self.scale.mean) - len(VIEWS) * self.groups.count
+        views = np.tile(self.groups.of_inputs, len(VIEWS))
+        return np.concatenate([views, np.zeros(signals, np.bool_)]).astype(np.float32)
+
+    @property
+    def history_width(self) -> int:
+        """Values a row of the history: standardised scores, then mean and mean square of each channel."""
+        return self.scoring.columns + 2 * self.scoring.intake.channels
+
+    @cached_property
+    def _ones(self) -> NDArray[np.float32]:
+        return np.full(self.batch_size, 1.0 / self.batch_size, np.float32)
+
+    @cached_property
+    def _per_view(self) -> dict[tuple[bool, bool], NDArray[np.float32]]:
+        """(8, columns) one over the views' deviations, by whether the level of inputs, of the rest, was learnt."""
+        inflation = self.inflation.astype(np.float64)
+        built = 1.0 / view_deviations(inflation, self.batch_size, self.level_rows)
+        learnt = 1.0 / view_deviations(inflation, self.batch_size, self.learning_batches * self.batch_size)
+        first = np.arange(self.scoring.columns) < self.scoring.inputs
+        return {
+            (one, two): np.where(np.where(first, one, two), learnt, built).astype(np.float32)
+            for one in (False, True)
+            for two in (False, True)
+        }
+
+    def batch_means(self, batch: Observed, offset: NDArray[np.float32]) -> tuple[Any, Any, int]:
+        """Mean scores (columns + directions,) of a batch, its row of the history with the scores left out, and how
+        many samples had a reading. A missing reading counts as one at its level."""
+        columns, channels = self.scoring.columns, self.scoring.intake.channels
+        scored = self.scoring(batch)
+        scores, seen, rows = scored.scores, scored.channels, len(batch)
+        if not scored.whole:
+            rows = int((~np.isnan(scores[:, :columns])).any(axis=1).sum())
+            expected = np.concatenate(
+                [self.level + offset / self.per_deviation, self.signal_level[self.scoring.shares :]]
+            )
+            scores = np.where(np.isnan(scores), expected, scores)
+            seen = np.where(np.isnan(seen), self.channel_level, seen)
+        row = np.empty(self.history_width, np.float32)
+        away = seen - self.channel_level
+        row[columns : columns + channels] = self._ones @ away
+        row[columns + channels :] = self._ones @ np.square(away)
+        return self._ones @ scores, row, rows
+
+    def followed(self, means: NDArray[np.float32], moved: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The (..., 5, columns) weighted means after a batch of (..., columns)."""
+        change = moved[..., None, :] - means
+        change *= GAINS
+        change += means
+        return change
+
+    def signal_vector(self, mean: NDArray[Any]) -> NDArray[Any]:
+        """(..., shares + directions) of mean scores (..., columns + directions)."""
+        starts = self.scoring.starts
+        parts = (mean[..., starts[6] : starts[7]], mean[..., starts[9] :])
+        return np.concatenate(parts, axis=-1) if len(self.scoring.centre) else parts[0]
+
+    def evidence(
+        self,
+        means: NDArray[np.float32],
+        now: NDArray[Any],
+        before: NDArray[Any],
+        slow: NDArray[Any],
+        level: NDArray[Any],
+        *,
+        own_inputs: bool = False,
+        own_answers: bool = False,
+    ) -> NDArray[np.float32]:
+        """(..., statistics) evidence of a change.
+
+        Args:
+            means: (..., 5, columns).
+            now, before, slow, level: (..., shares + directions).
+            own_inputs, own_answers: their level was learnt from the stream.
+        """
+        per_view = self._per_view[own_inputs, own_answers]
+        return self.scale(self.statistics(means, now, before, slow, level, per_view))
+
+    def statistics(
+        self,
+        means: NDArray[np.float32],
+        now: NDArray[Any],
+        before: NDArray[Any],
+        slow: NDArray[Any],
+        level: NDArray[Any],
+        per_view: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """(..., statistics) of the views and then of the signals; arguments as for :meth:`evidence`."""
+        views = VIEWS @ means
+        views *= self._per_view[False, False] if per_view is None else per_view
+        found = self.groups(views)
+        signals = turns(now, before, slow, level, self.scoring.shares)
+        return np.concatenate([found.reshape(*found.shape[:-2], -1), signals], axis=-1)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays for ``drift.safetensors``."""
+        scoring, intake = self.scoring, self.scoring.intake
+        names = json.dumps([intake.names, intake.units], ensure_ascii=False).encode()
+        return {
+            "names": np.frombuffer(names, np.uint8),
+            "alone": intake.alone,
+            "group_centre": intake.centre,
+            "group_per_unit": intake.per_unit,
+            "knots": scoring.tables.values,
+            "knot_scores": scoring.tables.scores,
+            "conditional": scoring.conditional,
+            "embedding_centre": scoring.centre,
+            "embedding_basis": scoring.basis,
+            "embedding_lengths": scoring.lengths,
+            "level": self.level,
+            "per_deviation": self.per_deviation,
+            "inflation": self.inflation,
+            "signal_level": self.signal_level,
+            "scale": np.array([self.scale.mean, self.scale.freedom, self.scale.weight]),
+            "channel_level": self.channel_level,
+            "channel_spread": self.channel_spread,
+            "class_levels": self.class_levels,
+            "class_shares": self.class_shares,
+        }
+
+    def to_parameters(self) -> dict[str, bool | int | float | str]:
+        """The scalars for the manifest."""
+        intake = self.scoring.intake
+        return {
+            "threshold": self.threshold,
+            "warning_threshold": self.warning_threshold,
+            "intake": intake.kind,
+            "features": intake.features,
+            "sensors": intake.sensors,
+            "outputs": self.scoring.outputs,
+            "classes": self.scoring.classes or 0,
+            "level_rows": self.level_rows,
+            "learning_batches": self.learning_batches,
+        }
+
+    def to_spec(self, *, evidence: str, promise: PromiseSpec | None) -> tuple[MonitorSpec, dict[str, NDArray[Any]]]:
+        """The manifest's entry, and the arrays for ``drift.safetensors``."""
+        spec = MonitorSpec(
+            parameters=self.to_parameters(),
+            batch_size=self.batch_size,
+            false_alarm_rate=self.false_alarm_rate,
+            evidence=evidence,
+            promise=promise,
+        )
+        return spec, self.to_arrays()
+
+    @classmethod
+    def from_spec(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """From the manifest's entry and the arrays of ``drift.safetensors`` without the monitor's name.
+
+        Raises:
+            DataError: something is missing, misshapen or not finite.
+        """
+        try:
+            found = cls._read(spec, arrays)
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise DataError(f"monitor {NAME}: its constants or arrays cannot be read ({error})", _AGAIN) from None
+        for name, array in found.to_arrays().items():
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise DataError(f"monitor {NAME}: array {name!r} is not finite", _AGAIN)
+        columns = found.scoring.columns
+        if any(len(array) != columns for array in (found.level, found.per_deviation, found.inflation)):
+            raise DataError(f"monitor {NAME}: its arrays do not fit each other", _AGAIN)
+        return found
+
+    @classmethod
+    def _read(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        given = spec.parameters
+        names, units = json.loads(arrays["names"].tobytes())
+        intake = Intake(
+            cast(Kind, given["intake"]),
+            int(given["features"]),
+            int(given["sensors"]),
+            tuple(names),
+            tuple(units),
+            arrays["alone"],
+            arrays["group_centre"],
+            arrays["group_per_unit"],
+        )
+        scoring = Scoring(
+            intake,
+            ScoreTable(arrays["knots"], arrays["knot_scores"]),
+            arrays["conditional"],
+            int(given["outputs"]),
+            int(given["classes"]) or None,
+            arrays["embedding_centre"],
+            arrays["embedding_basis"],
+            arrays["embedding_lengths"],
+        )
+        plain = ("level", "per_deviation", "inflation", "signal_level", "channel_level", "channel_spread")
+        return cls(
+            scoring=scoring,
+            batch_size=spec.batch_size,
+            threshold=float(given["threshold"]),
+            warning_threshold=float(given["warning_threshold"]),
+            false_alarm_rate=spec.false_alarm_rate,
+            level_rows=int(given["level_rows"]),
+            scale=Scale(*arrays["scale"]),
+            class_levels=arrays["class_levels"],
+            class_shares=arrays["class_shares"],
+            learning_batches=int(given["learning_batches"]),
+            **{name: arrays[name] for name in plain},
+        )

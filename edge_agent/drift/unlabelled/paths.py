@@ -1,0 +1,60 @@
+"""The label-free monitor over many streams of batches side by side, for its calibration."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.unlabelled.filters import MEMORIES
+from edge_agent.drift.unlabelled.params import LabelFreeParams
+from edge_agent.drift.unlabelled.signals import MEMORY_GAIN
+
+_STREAMS_AT_ONCE = 16
+
+
+def batch_means(scores: NDArray[np.float32], index: NDArray[np.int64]) -> NDArray[np.float32]:
+    """(streams, batches, columns) means of the rows (streams, batches, batch_size) of (n, columns) scores.
+
+    Cost: O(rows x columns).
+    """
+    found = np.empty((*index.shape[:2], scores.shape[1]), np.float32)
+    for stream, rows in enumerate(index):
+        gathered = scores.take(rows.ravel(), axis=0).reshape(*rows.shape, -1)
+        np.mean(gathered, axis=1, out=found[stream])
+    return found
+
+
+def stream_statistics(
+    params: LabelFreeParams, means: NDArray[np.float32], levels: NDArray[np.float32] | None = None
+) -> Iterator[NDArray[np.float32]]:
+    """Batch after batch the (streams, statistics) of a monitor that starts afresh on each stream.
+
+    Args:
+        means: (streams, batches, columns + directions) mean scores.
+        levels: (streams, columns + directions) levels to compare with; None: the reference's.
+
+    Cost: O(streams x columns) a batch, many times.
+    """
+    columns = params.scoring.columns
+    level = params.level if levels is None else levels[:, :columns]
+    against = params.signal_level if levels is None else params.signal_vector(levels)
+    memory = np.zeros((len(means), len(MEMORIES), columns), np.float32)
+    before = np.zeros((len(means), len(params.signal_level)), np.float32)
+    slow = np.broadcast_to(against, before.shape)
+    for batch in range(means.shape[1]):
+        mean = means[:, batch]
+        memory = params.followed(memory, (mean[:, :columns] - level) * params.per_deviation)
+        now = params.signal_vector(mean)
+        slow = slow + MEMORY_GAIN * (now - slow)
+        yield params.statistics(memory, now, before, slow, against)
+        before = now
+
+
+def stream_maxima(params: LabelFreeParams, means: NDArray[np.float32]) -> NDArray[np.float64]:
+    """The monitor's (streams, batches) statistic for (streams, batches, columns + directions) mean scores."""
+    found = np.empty(means.shape[:2])
+    for start in range(0, len(means), _STREAMS_AT_ONCE):
+        some = slice(start, start + _STREAMS_AT_ONCE)
+        for batch, statistics in enumerate(stream_statistics(params, means[some])):
+            found[some, batch] = params.scale(statistics).max(axis=1)
+    return found

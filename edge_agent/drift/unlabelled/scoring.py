@@ -1,0 +1,296 @@
+"""Samples to scores: numbers whose means over a batch stay where they are as long as nothing changes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.observed import Observed
+from edge_agent.drift.unlabelled.intake import Intake
+from edge_agent.drift.unlabelled.missing import completed
+from edge_agent.drift.unlabelled.normal_scores import ScoreTable
+from edge_agent.errors import DataError
+
+SHARES_CAP = 64
+VALUES_CAP = 64
+COMPONENTS_CAP = 32
+DIRECTIONS_CAP = 256
+CONDITIONAL_CAP = 4.0
+_COMPONENT_CAP = 4.0
+_TINY = 1e-12
+_SAME_MODEL = "the bundle was calibrated for another model: build it again"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Scores of n samples.
+
+    Attributes:
+        scores: (n, columns) float32, as :class:`Scoring` orders them; NaN where a reading is missing.
+        channels: (n, c) the channels in their own units; NaN where missing.
+        whole: nothing is missing.
+    """
+
+    scores: NDArray[np.float32]
+    channels: NDArray[Any]
+    whole: bool
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """What is fixed about the scores of a model's samples.
+
+    The columns are, in parts: c *locations* (the channels' normal scores), c *spreads* (their squares), c *conditional*
+    scores (what is left of a channel's score when all others are known, over its deviation) and their c squares; h
+    *answers* (normal scores of the model's certainty and of how well the embedding lies in its usual plane) and their
+    squares; k *shares* (class probabilities); m *components* of the embedding and their squares. Beyond them, not
+    judged one by one, the embedding's *direction*.
+
+    Attributes:
+        intake: features to channels.
+        tables: of the c channels, then the h answers.
+        conditional: (c, c) float32, the precision matrix of the locations, each column over the root of its diagonal.
+        outputs: values a sample; 0: outputs are not judged.
+        classes: of a classification; None: a regression.
+        centre: (d,) float32, the embeddings' mean; d = 0: there are none.
+        basis: (d, m) float32, their main directions, of deviation 1.
+        lengths: (m,) float32, the deviations before.
+    """
+
+    intake: Intake
+    tables: ScoreTable
+    conditional: NDArray[np.float32]
+    outputs: int
+    classes: int | None
+    centre: NDArray[np.float32]
+    basis: NDArray[np.float32]
+    lengths: NDArray[np.float32]
+
+    @cached_property
+    def answers(self) -> int:
+        """Answers, h: margin and energy of a classification or the values of a regression; the embedding's residue."""
+        return answers_of(self.outputs, self.classes) + (1 if len(self.centre) else 0)
+
+    @cached_property
+    def answer_names(self) -> tuple[str, ...]:
+        """What the answers are called."""
+        values = tuple(f"output[{place}]" for place in self._value_places)
+        certainty = ("margin of the largest logit", "energy of the logits")
+        outputs = () if not self.outputs else values if self.classes is None else certainty
+        return (*outputs, *(("embedding outside its plane",) if len(self.centre) else ()))
+
+    @cached_property
+    def shares(self) -> int:
+        """Class shares, k; neighbouring classes together beyond 64."""
+        return min(self.classes, SHARES_CAP) if self.outputs and self.classes is not None else 0
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where each part begins, and where the last ends: parts of no column are left out by their equal borders."""
+        channels, answers, components = self.intake.channels, self.answers, self.basis.shape[1]
+        sizes = (channels, channels, channels, channels, answers, answers, self.shares, components, components)
+        return (0, *np.cumsum(sizes).tolist())
+
+    @property
+    def columns(self) -> int:
+        """Columns that are judged."""
+        return self.starts[-1]
+
+    @property
+    def inputs(self) -> int:
+        """Columns that new weights do not change; they come first."""
+        return self.starts[4]
+
+    @cached_property
+    def directions(self) -> int:
+        """Columns of the embedding's direction."""
+        return min(len(self.centre), DIRECTIONS_CAP)
+
+    @cached_property
+    def precision(self) -> NDArray[np.float64]:
+        """(c, c) of the locations."""
+        return self.conditional.astype(np.float64) * np.diag(self.conditional)
+
+    @cached_property
+    def _share_starts(self) -> NDArray[np.int64]:
+        return share_starts(self.classes or 0)
+
+    @cached_property
+    def _value_places(self) -> NDArray[np.int64]:
+        return value_places(self.outputs)
+
+    def __call__(self, seen: Observed) -> Scored:
+        """The scores of n samples, (n, columns + directions).
+
+        Raises:
+            DataError: samples of another shape than the reference's.
+
+        Cost: O(n (c^2 + d m)).
+        """
+        features = seen.features.reshape(len(seen), -1)
+        self._refuse(features, seen)
+        missing = missing_readings(features, seen.faulty)
+        if missing is not None:
+            features = np.where(missing, 0, features)
+        channels = self.intake(features, missing)
+        answers, bad = self._answers(seen)
+        judged = channels
+        if missing is not None:
+            judged = np.where(np.isnan(channels), self.tables.values[: self.intake.channels, 1], channels)
+        normal = self.tables(np.concatenate([judged, *answers], axis=1) if answers else judged)
+        scores = np.empty((len(seen), self.columns + self.directions), np.float32)
+        self._fill_inputs(
+            scores, normal[:, : self.intake.channels], np.isnan(channels) if missing is not None else None
+        )
+        self._fill_answers(scores, normal[:, self.intake.channels :], seen, bad)
+        return Scored(scores, channels, missing is None and bad is None)
+
+    def _refuse(self, features: NDArray[Any], seen: Observed) -> None:
+        given = (features.shape[1], _width(seen.outputs) if self.outputs else 0, _width(seen.embeddings))
+        wanted = (self.intake.features, self.outputs, len(self.centre))
+        for what, have, need in zip(("features", "outputs", "embedding values"), given, wanted, strict=True):
+            if have != need and (need or what == "features"):
+                raise DataError(f"label-free: {have} {what} a sample, the reference has {need}", _SAME_MODEL)
+
+    def _fill_inputs(
+        self, scores: NDArray[np.float32], normal: NDArray[np.float32], missing: NDArray[np.bool_] | None
+    ) -> None:
+        _, one, two, three, four = self.starts[:5]
+        lost: NDArray[np.float32] | float = 0.0
+        full = normal
+        if missing is not None:
+            full, lost = completed(normal, missing, self.precision)
+        left = full @ self.conditional
+        scores[:, :one] = normal
+        np.multiply(normal, normal, out=scores[:, one:two])
+        scores[:, two:three] = left
+        np.clip(left, -CONDITIONAL_CAP, CONDITIONAL_CAP, out=left)
+        np.multiply(left, left, out=scores[:, three:four])
+        if missing is not None:
+            scores[:, three:four] += lost
+            for start in (0, one, two, three):
+                scores[:, start : start + missing.shape[1]][missing] = np.nan
+
+    def _answers(self, seen: Observed) -> tuple[list[NDArray[Any]], NDArray[np.bool_] | None]:
+        """Columns for the tables, and the rows whose outputs or embeddings are not finite (None: no such row)."""
+        bad = self._broken(seen)
+        columns: list[NDArray[Any]] = []
+        if self.outputs:
+            outputs = _clean(seen.outputs.reshape(len(seen), -1), bad)
+            columns += list(answer_columns(outputs, self.classes, self._value_places))
+        if len(self.centre):
+            assert seen.embeddings is not None
+            flat = _clean(seen.embeddings.reshape(len(seen), -1), bad) - self.centre
+            part = (flat @ self.basis) * self.lengths
+            columns.append(log_residue(flat, part))
+        return columns, bad
+
+    def _broken(self, seen: Observed) -> NDArray[np.bool_] | None:
+        given = [seen.outputs] if self.outputs else []
+        given += [seen.embeddings] if len(self.centre) and seen.embeddings is not None else []
+        if all(np.isfinite(array).all() for array in given):
+            return None
+        flags = [~np.isfinite(array.reshape(len(seen), -1)).all(axis=1) for array in given]
+        return np.asarray(np.logical_or.reduce(flags))
+
+    def _fill_answers(
+        self,
+        scores: NDArray[np.float32],
+        normal: NDArray[np.float32],
+        seen: Observed,
+        bad: NDArray[np.bool_] | None,
+    ) -> None:
+        _, _, _, _, four, five, six, seven, eight, nine = self.starts
+        if four == nine:
+            return
+        scores[:, four:five] = normal
+        np.multiply(normal, normal, out=scores[:, five:six])
+        if seven > six:
+            probabilities = class_probabilities(_clean(seen.outputs.reshape(len(seen), -1), bad))
+            summed = (
+                np.add.reduceat(probabilities, self._share_starts, axis=1)
+                if self.shares < (self.classes or 0)
+                else None
+            )
+            scores[:, six:seven] = probabilities if summed is None else summed
+        if len(self.centre):
+            assert seen.embeddings is not None
+            flat = _clean(seen.embeddings.reshape(len(seen), -1), bad)
+            part = np.clip((flat - self.centre) @ self.basis, -_COMPONENT_CAP, _COMPONENT_CAP)
+            scores[:, seven:eight] = part
+            np.multiply(part, part, out=scores[:, eight:nine])
+            scores[:, nine:] = unit_rows(flat)[:, : self.directions]
+        if bad is not None:
+            scores[bad, four:] = np.nan
+
+
+def missing_readings(features: NDArray[Any], faulty: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+    """(n, f) which readings are broken or not finite; None: none is."""
+    finite = np.isfinite(features)
+    if finite.all() and (faulty is None or not faulty.any()):
+        return None
+    return np.asarray(~finite if faulty is None else ~finite | faulty)
+
+
+def answers_of(outputs: int, classes: int | None) -> int:
+    """How many answer columns outputs give."""
+    if not outputs:
+        return 0
+    return min(outputs, VALUES_CAP) if classes is None else 2
+
+
+def answer_columns(outputs: NDArray[Any], classes: int | None, places: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+    """Margin (the largest logit less the next) and energy (log of the sum of powers); or up to 64 of the values."""
+    if classes is None:
+        yield outputs[:, places]
+        return
+    if outputs.shape[1] == 1:
+        yield np.abs(outputs)
+        yield np.logaddexp(outputs, 0.0)
+        return
+    top = np.partition(outputs, -2, axis=1)[:, -2:]
+    largest = top[:, 1:]
+    yield largest - top[:, :1]
+    yield largest + np.log(np.exp(outputs - largest).sum(axis=1, keepdims=True))
+
+
+def class_probabilities(logits: NDArray[Any]) -> NDArray[Any]:
+    """(n, classes) of finite logits, in their precision; one logit a sample is that of class 1 of two."""
+    if logits.shape[1] == 1:
+        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+
+
+def log_residue(centred: NDArray[Any], components: NDArray[Any]) -> NDArray[Any]:
+    """(n, 1) log of the squared length that the components, before scaling, leave of an embedding."""
+    left = np.einsum("ij,ij->i", centred, centred) - np.einsum("ij,ij->i", components, components)
+    return np.asarray(np.log(np.maximum(left, _TINY))[:, None])
+
+
+def unit_rows(embeddings: NDArray[Any]) -> NDArray[Any]:
+    """Rows of length one; one of length zero stays zero."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", embeddings, embeddings))
+    return np.asarray(embeddings / np.maximum(lengths, _TINY)[:, None])
+
+
+def share_starts(classes: int) -> NDArray[np.int64]:
+    """Where each of at most 64 stretches of neighbouring classes begins."""
+    return np.linspace(0, classes, min(classes, SHARES_CAP), endpoint=False).astype(np.int64)
+
+
+def value_places(outputs: int) -> NDArray[np.int64]:
+    """Which values of a regression are judged: all up to 64, else 64 spread evenly."""
+    return np.unique(np.linspace(0, max(0, outputs - 1), min(outputs, VALUES_CAP)).astype(np.int64))
+
+
+def _width(array: NDArray[Any] | None) -> int:
+    return 0 if array is None else int(np.prod(array.shape[1:]))
+
+
+def _clean(rows: NDArray[Any], bad: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+    kept = rows if bad is None else np.where(bad[:, None], 0, rows)
+    return kept.astype(np.float32, copy=False)
