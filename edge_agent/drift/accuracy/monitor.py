@@ -1,0 +1,177 @@
+"""The estimate at work: batches in, a figure or a refusal every window; fixed memory."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.accuracy.estimated import AccuracyEstimate, Refusal
+from edge_agent.drift.accuracy.judge import Judgement, judge
+from edge_agent.drift.accuracy.params import NAME, AccuracyParams
+from edge_agent.drift.accuracy.signals import usable_rows
+from edge_agent.drift.finding import Attribution, Finding
+from edge_agent.drift.observed import Observed
+from edge_agent.errors import DataError
+
+__all__ = ["NAME", "AccuracyParams", "AccuracyState", "latest", "rebaseline", "step"]
+
+QUIET_WINDOWS = 2
+"""Windows like the reference that end the hold after a refusal for what the inputs are like."""
+_REFUSALS: tuple[Refusal, ...] = get_args(Refusal)
+_HOLDING = ("support", "weights", "new-class", "class-mix")
+_COUNTS = ("rows", "outside", "seen", "windows", "held", "quiet", "refusal", "last_rows")
+_FIGURES = ("value", "low", "high", "misfit", "speaking", "moved", "other")
+"""Fields of a judgement, in its order."""
+
+
+@dataclass(frozen=True)
+class AccuracyState:
+    """The window so far, and the figure of the last full one.
+
+    Attributes:
+        totals: (h,) sums over the window's usable rows.
+        counts: (8,) int64: usable rows, those outside of the support, all rows; windows; whether a refusal is held,
+            windows like the reference since; refusal and rows of the last window.
+        figures: (7,) of the last window's :class:`Judgement`; NaN where there is none.
+    """
+
+    totals: NDArray[np.float64]
+    counts: NDArray[np.int64]
+    figures: NDArray[np.float64]
+
+    @classmethod
+    def start(cls, params: AccuracyParams) -> Self:
+        """Nothing seen."""
+        return cls(np.zeros(len(params.middle)), np.zeros(len(_COUNTS), np.int64), np.full(len(_FIGURES), np.nan))
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Fixed shapes; bit-equal back by :meth:`from_arrays`."""
+        return {"totals": np.array(self.totals), "counts": np.array(self.counts), "figures": np.array(self.figures)}
+
+    @classmethod
+    def from_arrays(cls, params: AccuracyParams, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """From :meth:`to_arrays`.
+
+        Raises:
+            DataError: an array is missing or of another shape or type.
+        """
+        fresh = cls.start(params).to_arrays()
+        for name, array in fresh.items():
+            found = arrays.get(name)
+            if found is None or found.shape != array.shape or found.dtype != array.dtype:
+                raise DataError(f"the stored state of {NAME} has no fitting {name!r}")
+        return cls(**{name: np.array(arrays[name]) for name in fresh})
+
+    def count(self, name: str) -> int:
+        """One of the counts by name."""
+        return int(self.counts[_COUNTS.index(name)])
+
+
+def step(params: AccuracyParams, state: AccuracyState, batch: Observed) -> tuple[AccuracyState, Finding]:
+    """Take the next batch in; at a window's end, judge it.
+
+    The finding's statistic is by how much the accuracy has surely fallen (the loss risen): the reference's less the
+    interval's near end, 0 where refused or not known yet. It alarms only where ``tolerated_fall`` says so.
+
+    Args:
+        batch: exactly ``batch_size`` rows, served by one model.
+
+    Raises:
+        DataError: another number of rows, or rows of other widths than the reference's.
+
+    Cost: O(rows columns axes); at a window's end that of ``judge.judge``.
+    """
+    if len(batch) != params.batch_size:
+        raise DataError(f"accuracy: a batch of {params.batch_size} rows is needed, not of {len(batch)}")
+    usable = usable_rows(batch)
+    totals, counts = state.totals, state.counts.copy()
+    if usable.any():
+        signals, shares, outside = params.map.signals(batch if usable.all() else _rows(batch, usable))
+        totals = totals + params.functions(signals, shares).sum(axis=0)
+        counts[:2] += (len(signals), outside)
+    counts[2] += len(batch)
+    state = replace(state, totals=totals, counts=counts)
+    if counts[2] >= params.window:
+        state = _closed(params, state)
+    return state, _finding(params, state)
+
+
+def latest(params: AccuracyParams, state: AccuracyState) -> AccuracyEstimate | None:
+    """The figure or refusal of the last full window; None: none is full yet."""
+    if state.count("windows") == 0:
+        return None
+    value, low, high = state.figures[:3].tolist()
+    refusal = _REFUSALS[state.count("refusal")]
+    return AccuracyEstimate(
+        quantity=params.quantity,
+        value=value,
+        low=low,
+        high=high,
+        expected=params.expected,
+        refusal=refusal,
+        reason=_reason(params, refusal, state.figures),
+        rows=state.count("last_rows"),
+        windows=state.count("windows"),
+    )
+
+
+def rebaseline(params: AccuracyParams, state: AccuracyState) -> AccuracyState:
+    """After an activation: the window begins anew.
+
+    The reference is that of the bundle's own weights. Other weights have other mistakes, so a gateway with adapted
+    weights has an estimate only once it has parameters that were calibrated with them.
+    """
+    return AccuracyState.start(params)
+
+
+def _closed(params: AccuracyParams, state: AccuracyState) -> AccuracyState:
+    rows, outside, seen, windows, held, quiet = state.counts[:6].tolist()
+    found = judge(params, state.totals, rows, outside, seen)
+    quiet = quiet + 1 if found.misfit <= params.changed_limit and found.refusal == "" else 0
+    held = int(found.refusal in _HOLDING or (held and quiet < QUIET_WINDOWS))
+    if held and found.refusal == "":
+        found = replace(found, refusal="held", value=np.nan, low=np.nan, high=np.nan)
+    counts = np.array([0, 0, 0, windows + 1, held, quiet, _REFUSALS.index(found.refusal), rows], np.int64)
+    return AccuracyState(np.zeros_like(state.totals), counts, np.array([getattr(found, name) for name in _FIGURES]))
+
+
+def _finding(params: AccuracyParams, state: AccuracyState) -> Finding:
+    value, low, high = state.figures[:3].tolist()
+    known = np.isfinite(value)
+    fall = params.expected - high if params.quantity == "accuracy" else low - params.expected
+    attribution = Attribution(params.quantity, params.expected, value)
+    return Finding(
+        statistic=float(fall) if known else 0.0,
+        threshold=params.tolerated_fall,
+        warning_threshold=params.tolerated_fall,
+        attributions=(attribution,) if known else (),
+        rows=state.count("last_rows"),
+    )
+
+
+def _reason(params: AccuracyParams, refusal: Refusal, figures: NDArray[np.float64]) -> str:
+    found = Judgement(refusal, *figures.tolist())
+    away = f"{found.misfit:.1f} times as far from the reference as chance puts it"
+    reasons: dict[Refusal, str] = {
+        "": "",
+        "too-few": "too few rows of the window can be judged",
+        "not-finite": "more than a tenth of the rows have inputs or outputs that are not finite or known to be broken",
+        "support": "more than a tenth of the rows lie outside of what the reference has seen",
+        "weights": f"the window looks like {found.speaking:.0f} of the reference's {len(params.rows)} rows only",
+        "new-class": f"the window is {away}, and of class {', '.join(map(str, params.absent[:5]))} it has no rows",
+        "class-mix": f"the shares of the classes seem to have moved by {found.moved:.2f}; then it is {found.other:.3f}",
+        "held": f"an earlier window was refused, and this one is still {away}",
+    }
+    return reasons[refusal]
+
+
+def _rows(batch: Observed, chosen: NDArray[np.bool_]) -> Observed:
+    return Observed(
+        [batch.ids[row] for row in np.flatnonzero(chosen)],
+        batch.times_s[chosen],
+        batch.features[chosen],
+        batch.outputs[chosen],
+        None if batch.embeddings is None else batch.embeddings[chosen],
+    )

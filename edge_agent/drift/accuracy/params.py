@@ -1,0 +1,135 @@
+"""What the build leaves on the gateway for the estimate: the reference in the form in which it is compared."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.accuracy.estimated import Quantity
+from edge_agent.drift.accuracy.signals import SignalMap
+from edge_agent.drift.accuracy.weighing import chance, level
+from edge_agent.errors import DataError
+from edge_agent.wire.manifest import MonitorSpec
+
+Floats = NDArray[np.float64]
+
+NAME = "accuracy"
+NEVER = 1e300
+_SCALARS = ("window", "expected", "changed_limit", "clip", "tolerated_fall")
+_MAP_SCALARS = ("inputs", "embedded", "classes")
+
+
+@dataclass(frozen=True)
+class AccuracyParams:
+    """Constants and reference of the estimate.
+
+    Attributes:
+        quantity: accuracy, or loss.
+        batch_size: rows a step.
+        window: rows after which a figure is given, a multiple of ``batch_size``.
+        expected: accuracy (mean clipped loss) of the reference.
+        changed_limit: misfit above which a window counts as changed.
+        clip: losses are clipped at it; 1 for accuracies.
+        tolerated_fall: of accuracy (rise of the loss) below which nothing alarms; huge: the estimate never does.
+        map: rows to signals.
+        coefficients: of a row's own chance of being right (expected loss).
+        middle, width: (h,) of the averaged functions in the reference.
+        rows: (n, p) the reference's first p functions, standardised: what weights balance.
+        residuals: (n,) right or not (loss) less what a model fitted without the row expects.
+        first: (p, p) of the weights' first step.
+        means, levels, counts: of each class (fifth of the targets) that the reference has: (c, h) functions,
+            (c,) accuracy, (c,) rows.
+        inverse: (h, h) inverse covariance of the functions within classes.
+        absent: classes of which the reference has one row or none.
+    """
+
+    quantity: Quantity
+    batch_size: int
+    window: int
+    expected: float
+    changed_limit: float
+    clip: float
+    tolerated_fall: float
+    map: SignalMap
+    coefficients: Floats
+    middle: Floats
+    width: Floats
+    rows: Floats
+    residuals: Floats
+    first: Floats
+    means: Floats
+    levels: Floats
+    counts: Floats
+    inverse: Floats
+    absent: NDArray[np.int64]
+
+    def functions(self, signals: Floats, shares: Floats) -> Floats:
+        """(n, h) what is averaged: the row's chance, its signals, its probabilities, its steps."""
+        design = design_of(signals)
+        expects = (chance if self.quantity == "accuracy" else level)(design, self.coefficients)
+        return np.concatenate([expects[:, None], signals, shares, self.map.stepped(signals)], axis=1)
+
+    @classmethod
+    def from_spec(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """From the manifest's entry and the arrays ``accuracy.*`` of ``drift.safetensors``.
+
+        Raises:
+            DataError: one is missing (named), or of a shape that does not fit.
+        """
+        scalars = spec.parameters
+        try:
+            numbers: dict[str, Any] = {name: float(scalars[name]) for name in _SCALARS}
+            whole: dict[str, Any] = {name: int(scalars[name]) for name in _MAP_SCALARS}
+            quantity = {"accuracy": "accuracy", "loss": "loss"}[str(scalars["quantity"])]
+            mapped: dict[str, Any] = {name: _typed(arrays[f"map.{name}"]) for name in _array_fields(SignalMap)}
+            own: dict[str, Any] = {name: _typed(arrays[name]) for name in _array_fields(cls)}
+        except (KeyError, ValueError) as error:
+            raise DataError(f"monitor {NAME}: {error} is missing or wrong", "build the bundle again") from None
+        numbers["window"] = int(numbers["window"])
+        signal_map = SignalMap(**mapped, **whole)
+        found = cls(quantity=cast(Quantity, quantity), batch_size=spec.batch_size, map=signal_map, **own, **numbers)
+        found._check()
+        return found
+
+    def to_spec(self) -> MonitorSpec:
+        """The manifest's entry; it promises no false-alarm rate, since an estimate raises no flag."""
+        scalars: dict[str, Any] = {name: getattr(self, name) for name in _SCALARS}
+        scalars |= {name: getattr(self.map, name) for name in _MAP_SCALARS} | {"quantity": self.quantity}
+        words = f"{self.quantity} {self.expected:.3f} on {len(self.rows)} rows; a figure every {self.window} rows"
+        return MonitorSpec(parameters=scalars, batch_size=self.batch_size, false_alarm_rate=0.0, evidence=words)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Arrays of the bundle, by name without the monitor's."""
+        arrays = {name: np.array(getattr(self, name)) for name in _array_fields(type(self))}
+        return arrays | {f"map.{name}": np.array(getattr(self.map, name)) for name in _array_fields(SignalMap)}
+
+    def _check(self) -> None:
+        many, p = self.rows.shape if self.rows.ndim == 2 else (0, 0)
+        h, c = len(self.middle), len(self.counts)
+        shapes = {
+            "residuals": (many,),
+            "first": (p, p),
+            "width": (h,),
+            "means": (c, h),
+            "levels": (c,),
+            "inverse": (h, h),
+        }
+        wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
+        if wrong or many == 0 or self.window % self.batch_size or self.window < self.batch_size:
+            raise DataError(f"monitor {NAME}: {(wrong or ['window'])[0]!r} does not fit", "build the bundle again")
+
+
+def design_of(signals: Floats) -> Floats:
+    """(n, s + 2) columns of the model of a row's own chance: constant, signals, squared confidence."""
+    return np.concatenate([np.ones((len(signals), 1)), signals, signals[:, :1] ** 2 - 1.0], axis=1)
+
+
+def _array_fields(kind: type[Any]) -> list[str]:
+    scalar = {*_SCALARS, *_MAP_SCALARS, "quantity", "batch_size", "map"}
+    return [field.name for field in fields(kind) if field.name not in scalar]
+
+
+def _typed(array: NDArray[Any]) -> NDArray[Any]:
+    return np.array(array, np.int64 if array.dtype.kind in "iu" else np.float64)

@@ -1,0 +1,167 @@
+"""What the estimate looks at: a few numbers a row, from its outputs and from where its inputs lie.
+
+A row's signals are the model's confidence (its value, in a regression), the coordinates along the principal axes of the
+reference's inputs and embeddings, how far along them and how far beside them it lies. Of the signals a fixed list of
+functions is averaged over a window, so that a window of any length is one vector.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift.label_shift import softmax
+from edge_agent.drift.observed import Observed
+from edge_agent.errors import DataError
+
+Floats = NDArray[np.float64]
+
+AXES = 16
+COLUMNS_CAP = 4096
+SHARE_COLUMNS = 15
+"""Classes whose probabilities are averaged on their own, the most frequent ones."""
+STEPS = (0.1, 0.5, 0.9)
+_FAR, _NEAR = 30.0, 4.0
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class SignalMap:
+    """Rows to signals, as the reference has them.
+
+    Attributes:
+        inputs, embedded: columns of features and embeddings; rows of other widths are refused.
+        columns: (c,) int64 of the columns that are looked at, at most 4096.
+        centre, rate: (c,) mean, and factor to unit spread (over the root of the block's columns).
+        axes: (q, c) principal axes, q <= 16.
+        spread: (q,) standard deviation along each.
+        classes: of a classification, else 0.
+        listed: (l,) int64, classes whose probabilities are looked at.
+        middle, width: (s,) mean and deviation of the signals.
+        steps: (s, 3) quantiles of each standardised signal.
+        furthest: (2,) largest distance along and beside the axes in the reference.
+    """
+
+    inputs: int
+    embedded: int
+    columns: NDArray[np.int64]
+    centre: Floats
+    rate: Floats
+    axes: Floats
+    spread: Floats
+    classes: int
+    listed: NDArray[np.int64]
+    middle: Floats
+    width: Floats
+    steps: Floats
+    furthest: Floats
+
+    @classmethod
+    def fit(cls, observed: Observed, labels: NDArray[Any], classes: int | None) -> Self:
+        """From the reference's rows, all finite.
+
+        Args:
+            labels: (n,) class numbers or targets.
+
+        Cost: a singular value decomposition of (n, c), once.
+        """
+        table = _table(observed)
+        inputs, embedded = _width(observed.features), table.shape[1] - _width(observed.features)
+        columns = np.unique(np.linspace(0, table.shape[1] - 1, min(table.shape[1], COLUMNS_CAP)).astype(np.int64))
+        table = table[:, columns]
+        blocks = np.where(columns < inputs, (columns < inputs).sum(), (columns >= inputs).sum())
+        centre, deviation = table.mean(axis=0), table.std(axis=0)
+        deviation = np.maximum(deviation, 1e-6 * np.abs(centre) + _TINY)
+        rate = 1.0 / (deviation * np.sqrt(blocks))
+        _, sizes, axes = np.linalg.svd((table - centre) * rate, full_matrices=False)
+        q = max(1, min(AXES, int((sizes > 1e-6 * sizes[0]).sum())))
+        listed = np.zeros(0, np.int64)
+        if classes is not None:
+            listed = np.argsort(-np.bincount(labels.astype(np.int64), minlength=classes), kind="stable")
+            listed = np.sort(listed[1 : SHARE_COLUMNS + 1])
+        empty = np.zeros(0)
+        made = cls(
+            inputs=inputs,
+            embedded=embedded,
+            columns=columns,
+            centre=centre,
+            rate=rate,
+            axes=np.asarray(axes[:q]),
+            spread=np.maximum(sizes[:q] / np.sqrt(len(table)), _TINY),
+            classes=classes or 0,
+            listed=listed,
+            middle=empty,
+            width=empty,
+            steps=empty,
+            furthest=empty,
+        )
+        return made._standardised(observed)
+
+    def _standardised(self, observed: Observed) -> Self:
+        raw, _ = self._raw(observed)
+        middle, width = raw.mean(axis=0), np.maximum(raw.std(axis=0), _TINY)
+        scaled = np.clip((raw - middle) / width, -_NEAR, _NEAR)
+        steps = np.quantile(scaled, STEPS, axis=0).T
+        return replace(self, middle=middle, width=width, steps=steps, furthest=raw[:, 2:4].max(axis=0))
+
+    def signals(self, observed: Observed) -> tuple[Floats, Floats, int]:
+        """Of usable rows: (n, s) standardised signals, (n, l) probabilities, and how many lie outside of the support.
+
+        Raises:
+            DataError: rows of other widths than the reference's.
+        """
+        raw, shares = self._raw(observed)
+        outside = int((raw[:, 2:4] > self.furthest).any(axis=1).sum())
+        return np.clip((raw - self.middle) / self.width, -_NEAR, _NEAR), shares, outside
+
+    def stepped(self, signals: Floats) -> Floats:
+        """(n, 3 s) which steps each signal is above."""
+        return (signals[:, :, None] > self.steps).reshape(len(signals), -1).astype(np.float64)
+
+    def _raw(self, observed: Observed) -> tuple[Floats, Floats]:
+        table = _table(observed)
+        if table.shape[1] != self.inputs + self.embedded:
+            raise DataError(f"accuracy: rows of {table.shape[1]} numbers, not {self.inputs + self.embedded}")
+        if len(self.columns) < table.shape[1]:
+            table = table[:, self.columns]
+        scaled = np.clip((table - self.centre) * self.rate, -_FAR, _FAR)
+        along = scaled @ self.axes.T
+        beside = np.maximum(np.einsum("ij,ij->i", scaled, scaled) - np.einsum("ij,ij->i", along, along), 0.0)
+        along = np.clip(along / self.spread, -5.0, 5.0)
+        far = np.log(np.einsum("ij,ij->i", along, along) / along.shape[1] + 1e-3)
+        first, second, shares = self._of_outputs(observed.outputs)
+        return np.column_stack([first, second, far, np.log(beside + 1e-4), along]), shares
+
+    def _of_outputs(self, outputs: NDArray[Any]) -> tuple[Floats, Floats, Floats]:
+        if self.classes == 0:
+            values = np.asarray(outputs, np.float64).reshape(len(outputs), -1)[:, 0]
+            return values, np.abs(values), np.zeros((len(values), 0))
+        chances = softmax(np.asarray(outputs).reshape(len(outputs), -1))
+        if chances.shape[1] != self.classes:
+            raise DataError(f"accuracy: outputs of {chances.shape[1]} classes, not {self.classes}")
+        best = chances.max(axis=1)
+        sure = np.log(np.clip(best, 1e-6, 1.0)) - np.log(np.clip(1.0 - best, 1e-5, 1.0))
+        doubt = -np.einsum("ij,ij->i", chances, np.log(chances + 1e-12))
+        return sure, doubt, chances[:, self.listed]
+
+
+def usable_rows(observed: Observed) -> NDArray[np.bool_]:
+    """(n,) rows whose inputs, embeddings and outputs are all finite and not known to be broken."""
+    fine = np.ones(len(observed), np.bool_)
+    for column in (observed.features, observed.outputs, observed.embeddings):
+        if column is not None:
+            fine &= np.isfinite(column.reshape(len(column), -1)).all(axis=1)
+    return fine if observed.faulty is None else fine & ~observed.faulty.any(axis=1)
+
+
+def _width(features: NDArray[Any]) -> int:
+    return int(np.prod(features.shape[1:]))
+
+
+def _table(observed: Observed) -> Floats:
+    rows = len(observed.features)
+    inputs = observed.features.reshape(rows, -1)
+    if observed.embeddings is None:
+        return inputs.astype(np.float64)
+    return np.concatenate([inputs, observed.embeddings.reshape(rows, -1)], axis=1).astype(np.float64)
