@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.faults.params import MARGIN, PartParams
+from edge_agent.drift.faults.params import MARGIN, SCALE_FACTOR, PartParams
 from edge_agent.drift.faults.report import Kind
 from edge_agent.drift.faults.state import Standing
 from edge_agent.drift.faults.units import FACTOR, SIGN, applicable, true_of
@@ -24,6 +24,8 @@ TELLING = 0.5
 """A test tells something if what it accepts is narrower than so many times what the change of unit would move."""
 TELLING_RATIO = 3.0
 """The same for deviations: the greatest accepted over the least."""
+ABSURD = 100.0
+"""No drift changes a scale so much."""
 FLAT = 300.0
 """A window that spans so many times less than the least of the reference's is a sensor that stands still but for its
 noise. Drift does much: where few classes come, gas sensors span 70 times less than in their reference (measured)."""
@@ -153,7 +155,10 @@ def _judge(
     by_level = scale * (high - low) <= moved
     by_step = (scale * 2.0 * STEP_ROOM * limits["step"] <= moved) & np.isfinite(changed["away_before"][chosen])
     by_deviation = (most <= TELLING_RATIO * least) & (np.maximum(scale, 1.0 / scale) > TELLING_RATIO)
-    return by_level | by_step | by_deviation, like
+    most_square = np.maximum(np.square(low), np.square(high)) + np.square(most)
+    by_far = (np.square(mean) + np.square(deviation) >= SCALE_FACTOR**2 * most_square) & (scale > TELLING_RATIO)
+    absurd = np.maximum(scale, 1.0 / scale) >= ABSURD
+    return by_level | by_step | by_deviation | by_far | absurd, like
 
 
 _SHORT = ("mean_low", "mean_high", "deviation_low", "deviation_high", "step")

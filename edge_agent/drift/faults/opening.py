@@ -108,7 +108,7 @@ def _begin(
     """(c,) bool: sensors at which a fault begins with this batch."""
     _count_broken(changed, evidence)
     free = changed["kind"] == Kind.NONE
-    many = free & evidence.broken.any(axis=0) & (changed["level"] >= BEGINS)
+    many = free & evidence.broken.any(axis=0) & (changed["level"] >= BEGINS) & ~evidence.suspect & (evidence.unit < 0)
     _open(changed, many, _kinds(changed["first_value"]), changed["first_s"], changed["first_value"])
     held = free & ~many & evidence.stuck.any(axis=0)
     first = evidence.stuck.argmax(axis=0)

@@ -130,6 +130,8 @@ class PartParams:
     pile_limit: NDArray[np.float64]
     zero: NDArray[np.bool_] | None
     units: tuple[str, ...]
+    none: NDArray[np.int64]
+    once: NDArray[np.float64]
 
     @classmethod
     def of(cls, params: FaultParams, block: Block, first: int) -> Self:
@@ -153,6 +155,8 @@ class PartParams:
             arrays["pile_limit"],
             zero if zero.any() else None,
             params.channels.units[cut],
+            np.zeros(block.channels, np.int64),
+            np.ones(block.channels),
         )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.away import FLAT, as_good_as_still, look_away
-from edge_agent.drift.faults.clock import look_at_times
+from edge_agent.drift.faults.clock import Times, look_at_times
 from edge_agent.drift.faults.opening import Evidence, settle
 from edge_agent.drift.faults.params import FaultParams, PartParams
 from edge_agent.drift.faults.report import REPORTS_A_STEP, FaultReport, Screened
@@ -36,7 +36,7 @@ def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[Fa
     features = np.asarray(observed.features, np.float64)
     calm = True
     faulty: NDArray[np.bool_] | None = None
-    state, in_time, reports = look_at_times(state, times_s)
+    times, in_time, reports = look_at_times(Times(state.latest_s, state.step_s, state.seen), times_s)
     parts: list[PartState] = []
     for part, before in zip(params.parts, state.parts, strict=True):
         found = _screen(part, before, part.block.readings_of(features), times_s, calm=state.calm, in_time=in_time)
@@ -48,7 +48,7 @@ def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[Fa
         reports += [_named(params, part, report) for report in found.reports]
     if params.unscreened:
         faulty = _not_finite(features, faulty)
-    after = FaultState(tuple(parts), state.latest_s, state.step_s, state.seen, calm)
+    after = FaultState(tuple(parts), *times, calm)
     return after, Screened(faulty, tuple(reports[:REPORTS_A_STEP]), max(0, len(reports) - REPORTS_A_STEP))
 
 
@@ -79,16 +79,16 @@ def _screen(
     prior[0] = recent.last
     prior[1:] = x[:-1]
     same = x == prior
-    equal = np.add.reduce(same, axis=0)
+    equal = np.add.reduce(same, axis=0) if np.count_nonzero(same) else part.none
     lowest, highest = np.minimum.reduce(x), np.maximum.reduce(x)
-    sound = calm and ((lowest >= standing.inner_low) & (highest <= standing.inner_high)).all()
-    sound = sound and not (equal + recent.run >= part.run_limit).any()
-    sound = sound and (part.zero is None or not (x == 0)[:, part.zero].any())
+    sound = calm and np.count_nonzero((lowest >= standing.inner_low) & (highest <= standing.inner_high)) == len(equal)
+    sound = sound and not np.count_nonzero(equal + recent.run >= part.run_limit)
+    sound = sound and (part.zero is None or not np.count_nonzero((x == 0) & part.zero))
     if part.block.readings > 1:
         times_s = np.repeat(times_s, part.block.readings)
     window = _window(recent, x, lowest, highest, float(times_s[0])) if sound else None
     if window is not None and (window.filled < WINDOW or not _odd(part, window)):
-        after = _advanced(recent, x, same, equal, times_s, window)
+        after = _advanced(part, recent, x, same, equal, times_s, window)
         if window.filled >= WINDOW and standing.inner_low is not part.inner_low:
             standing = replace(standing, inner_low=part.inner_low, inner_high=part.inner_high)
         return _Found(PartState(after, standing))
@@ -108,21 +108,26 @@ def _window(
     recent: Recent, x: NDArray[np.float64], lowest: NDArray[np.float64], highest: NDArray[np.float64], now_s: float
 ) -> _Window:
     """The window with a batch taken in; NaN is passed over."""
-    top = np.array((highest, -lowest))
-    often = np.array((np.add.reduce(x == highest, axis=0), np.add.reduce(x == lowest, axis=0)))
+    top = np.empty_like(recent.top)
+    top[0] = highest
+    np.negative(lowest, out=top[1])
+    at_top, at_bottom = x == highest, x == lowest
+    alone = np.count_nonzero(at_top) == len(highest) == np.count_nonzero(at_bottom)
+    often = 1.0 if alone else np.array((np.add.reduce(at_top, axis=0), np.add.reduce(at_bottom, axis=0)))
     best = np.fmax(recent.top, top)
-    count = np.where(recent.top == best, recent.often, 0.0) + np.where(top == best, often, 0)
+    count = recent.often * (recent.top == best) + often * (top == best)
     return _Window(best, count, recent.window_s if recent.filled else now_s, recent.filled + len(x))
 
 
 def _odd(part: PartParams, window: _Window) -> bool:
     """Whether a full window piles up at an end, or is much narrower than any of the reference."""
-    if (window.often > part.pile_limit * window.filled).any():
+    if np.count_nonzero(window.often > part.pile_limit * window.filled):
         return True
     return bool(((window.top[0] + window.top[1]) * FLAT < part.arrays["span"]).any())
 
 
 def _advanced(
+    part: PartParams,
     recent: Recent,
     x: NDArray[np.float64],
     same: NDArray[np.bool_],
@@ -132,13 +137,13 @@ def _advanced(
 ) -> Recent:
     """The latest readings after a batch; a full window begins anew."""
     size = len(x)
-    if equal.any():
+    if equal is not part.none:
         tail = same[::-1].argmin(axis=0)
         whole = equal == size
         run = np.where(whole, recent.run + size, tail + 1.0)
         run_s = np.where(whole, recent.run_s, times_s[size - 1 - tail])
     else:
-        run, run_s = np.ones(len(equal)), np.full(len(equal), times_s[-1])
+        run, run_s = part.once, np.full(len(equal), times_s[-1])
     if window.filled >= WINDOW:
         empty = np.full(window.top.shape, -np.inf)
         return Recent(x[-1].copy(), run, run_s, empty, np.zeros(window.top.shape), 0.0, 0)
@@ -160,16 +165,17 @@ def _slowly(
     recent, standing = state
     broken = _broken(part, x)
     clean = np.where(broken, np.nan, x)
+    finite = np.where(np.isfinite(x), x, np.nan)
     stuck = np.zeros(x.shape, np.bool_)
     long = np.flatnonzero(equal + recent.run >= part.run_limit * standing.patience)
     if len(long):
         stuck[:, long] = stuck_readings(
             part, x[:, long], same[:, long], recent.run[long], standing.patience[long], long
         )
-    before = np.where(_broken(part, prior), np.nan, prior)
+    before = np.where(np.isfinite(prior), prior, np.nan)
     if not in_time:
         before[0] = np.nan
-    away = look_away(part, standing, clean, before, times_s)
+    away = look_away(part, standing, finite, before, times_s)
     window = _window(recent, x, np.fmin.reduce(clean), np.fmax.reduce(clean), float(times_s[0]))
     clipped, still = _by_window(part, window)
     evidence = Evidence(
@@ -193,7 +199,7 @@ def _slowly(
     after = replace(standing, **settled.changed)
     if window.filled >= WINDOW:
         after = _looked_at_anew(part, after)
-    recent = _advanced(recent, x, same, equal, times_s, window)
+    recent = _advanced(part, recent, x, same, equal, times_s, window)
     return _Found(PartState(recent, after), settled.mask, settled.reports, after.calm)
 
 

@@ -21,8 +21,10 @@ OFFSET: NDArray[np.float64] = np.array([0, 0, 0, 0, 0, 0, 0, 32, -32 / 1.8, 273.
 SIGN = 6
 COUNT = len(_NAMES)
 _TEMPERATURES_FROM = 7
-_TEMPERATURES = ("c", "°c", "degc", "celsius", "f", "°f", "degf", "fahrenheit", "k", "kelvin", "")
-"""Units of which a change between scales of temperature is looked for; "": the manifest does not say."""
+_FAHRENHEIT = 7
+_TEMPERATURES = ("c", "°c", "degc", "celsius", "f", "°f", "degf", "fahrenheit", "k", "kelvin")
+"""Units of which changes between scales of temperature are looked for. Where the manifest does not say, only Fahrenheit
+for Celsius: a turbine's exhaust at half its 550 degrees looks like Celsius for kelvin."""
 
 
 def name_of(number: int) -> str:
@@ -32,9 +34,9 @@ def name_of(number: int) -> str:
 
 def applicable(units: tuple[str, ...]) -> NDArray[np.bool_]:
     """(COUNT, c): whether sensors measured in these units can be read so."""
-    warm = np.array([unit.strip().lower().replace("deg ", "deg") in _TEMPERATURES for unit in units], np.bool_)
     able = np.ones((COUNT, len(units)), np.bool_)
-    able[_TEMPERATURES_FROM:] = warm
+    able[_TEMPERATURES_FROM:] = [unit.strip().lower() in _TEMPERATURES for unit in units]
+    able[_FAHRENHEIT] |= [not unit.strip() for unit in units]
     return able
 
 
