@@ -3,14 +3,11 @@
 from edge_agent.config import (
     AgentSettings,
     JsonLinesSinkSection,
-    MonitorSection,
     MqttSinkSection,
     MqttSourceSection,
     ReplaySourceSection,
     TrainingSection,
 )
-from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseParams, published
-from edge_agent.errors import ConfigError
 from edge_agent.link.database import Database
 from edge_agent.link.settings import TimeJudge
 from edge_agent.runtime.training_orders import OperatorLimits
@@ -75,23 +72,6 @@ def make_sink(settings: AgentSettings, *, judge: TimeJudge | None = None) -> Sin
         broker = section.settings().judged_by(judge)
         return MqttJsonSink(broker, section.client_id or f"{settings.gateway.id}.sink", section.topic)
     return NoSink()
-
-
-def monitor_rule(section: MonitorSection, manifest: Manifest) -> LossRiseParams:
-    """The drift rule in force: the bundle's calibrated one, or the published one by option.
-
-    Raises:
-        ConfigError: the bundle has no calibrated monitor.
-    """
-    spec = manifest.monitors.get(MONITOR_NAME)
-    if spec is None:
-        raise ConfigError(
-            f"bundle {manifest.name!r} has no monitor {MONITOR_NAME!r}",
-            "build it with calibration data: also the published rule takes its batch size from there",
-        )
-    if section.rule == "published":
-        return published(batch_size=spec.batch_size, gamma=section.gamma)
-    return LossRiseParams.from_spec(spec)
 
 
 def operator_limits(section: TrainingSection) -> OperatorLimits:

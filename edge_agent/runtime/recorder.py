@@ -10,7 +10,7 @@ from edge_agent.errors import DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.service import Pulse
-from edge_agent.runtime.gathering import GATHERED_SAMPLES, Waiting, gather, put_together
+from edge_agent.runtime.gathering import GATHERED_SAMPLES, Part, Waiting, gather, put_together
 from edge_agent.runtime.part import ThreadPart
 from edge_agent.runtime.pipeline import Recordable
 from edge_agent.runtime.watch import DriftWatch
@@ -105,7 +105,7 @@ class Recorder(ThreadPart):
             if items:
                 self._take(items)
             elif self._watch.behind:
-                self._judge([])
+                self._judge([], [])
             if time.monotonic() >= self._counts_due_s:
                 self._report_counts()
         except StorageError as error:
@@ -116,22 +116,25 @@ class Recorder(ThreadPart):
 
     def _take(self, items: list[Recordable]) -> None:
         try:
-            rows = self._record(items)
+            rows, served = self._record(items)
         except (StorageError, DataError):
             if len(items) > 1:
                 self._one_by_one(items)
                 return
             self.lost_batches += 1
             raise
-        self._judge(rows)
+        self._judge(rows, served)
 
     def _one_by_one(self, items: list[Recordable]) -> None:
         """All but what is refused for what it is, up to where the disk refuses."""
         rows: list[LabelledRow] = []
+        served: list[Part] = []
         refusal: StorageError | None = None
         for place, item in enumerate(items):
             try:
-                rows += self._record([item])
+                joined, parts = self._record([item])
+                rows += joined
+                served += parts
             except DataError as error:
                 self.lost_batches += 1
                 _log.warning("batch_refused", problem=str(error), lost=self.lost_batches)
@@ -139,11 +142,12 @@ class Recorder(ThreadPart):
                 self.lost_batches += len(items) - place
                 refusal = error
                 break
-        self._judge(rows)
+        self._judge(rows, served)
         if refusal is not None:
             raise refusal
 
-    def _record(self, items: list[Recordable]) -> list[LabelledRow]:
+    def _record(self, items: list[Recordable]) -> tuple[list[LabelledRow], list[Part]]:
+        """Samples that have their labels now, and those that were served."""
         now_s = self._running.now_s()
         rows: list[LabelledRow] = []
         parts, labels = put_together(items)
@@ -153,10 +157,10 @@ class Recorder(ThreadPart):
             if labels:
                 rows += self._store.label(labels, now_s)
             self._counts.add(rows)
-        return rows
+        return rows, parts
 
-    def _judge(self, rows: list[LabelledRow]) -> None:
-        if self._watch.consume(rows, self._server.active):
+    def _judge(self, rows: list[LabelledRow], served: list[Part]) -> None:
+        if self._watch.consume(rows, self._server.active, served):
             self._flagged()
 
     def _report_counts(self) -> None:

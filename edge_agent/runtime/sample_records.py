@@ -6,10 +6,10 @@ from edge_agent.config import AgentSettings
 from edge_agent.link.outbox import Outbox
 from edge_agent.runtime.gathering import GATHERED_SAMPLES
 from edge_agent.runtime.model_in_service import ModelInService
-from edge_agent.runtime.parts import monitor_rule
 from edge_agent.runtime.recorder import Recorder
 from edge_agent.runtime.storage import AgentStorage
 from edge_agent.runtime.watch import DriftWatch
+from edge_agent.runtime.watch_rules import watch_rules
 from edge_agent.samples.holdout import HoldoutCounts
 from edge_agent.samples.store import SampleStore
 from edge_agent.wire.tasks import task_classes
@@ -22,7 +22,8 @@ class SampleRecords:
         flagged: called after a flag was raised.
 
     Raises:
-        ConfigError: the bundle has no calibrated monitor.
+        ConfigError: the bundle lacks the monitor that the settings ask for.
+        DataError: a monitor's constants make no sense.
         StorageError: the disk refuses.
     """
 
@@ -61,8 +62,8 @@ class SampleRecords:
             outbox,
             self._store,
             gateway=settings.gateway.id,
-            manifest=manifest,
-            params=monitor_rule(settings.monitor, manifest),
+            rules=watch_rules(settings.monitor, next(iter(model.server.active.models.values())).bundle),
+            adopt=lambda active: watch_rules(settings.monitor, next(iter(active.models.values())).bundle),
         )
         self.recorder = Recorder(
             model.pipeline.recordables,

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from edge_agent.drift.observed import Observed
 from edge_agent.samples.record import Predicted, SampleBatch
 
+REWOUND_ROWS = 4096
+"""Samples kept to be judged again while the disk refuses; older ones are passed over."""
 BATCHES_REMEMBERED = 512
 """For saying where a change began that a monitor dates back; about 100 bytes each."""
 
@@ -33,6 +35,7 @@ class ServedBatches:
     def __init__(self, size: int) -> None:
         self._size = size
         self._pieces: list[Observed] = []
+        self._taken: list[Observed] = []
         self._waiting = 0
         self._began: deque[Began] = deque(maxlen=BATCHES_REMEMBERED)
 
@@ -47,8 +50,22 @@ class ServedBatches:
 
     def clear(self) -> None:
         """Forget what waits: it was served by other weights, or its judgement failed."""
-        self._pieces, self._waiting = [], 0
+        self._pieces, self._taken, self._waiting = [], [], 0
         self._began.clear()
+
+    def settled(self) -> None:
+        """What was taken has been judged for good."""
+        self._taken = []
+
+    def rewind(self) -> None:
+        """What was taken since the last :meth:`settled` waits again: its judgement was not kept."""
+        for _ in self._taken:
+            self._began.pop()
+        self._pieces = [*self._taken, *self._pieces]
+        self._taken = []
+        self._waiting = sum(len(piece) for piece in self._pieces)
+        while self._waiting > max(REWOUND_ROWS, self._size) and len(self._pieces) > 1:
+            self._waiting -= len(self._pieces.pop(0))
 
     def take(self) -> Observed | None:
         """The next full batch; None: too few wait."""
@@ -66,6 +83,7 @@ class ServedBatches:
             wanted -= len(taken[-1])
         self._waiting -= self._size
         batch = joined(taken)
+        self._taken.append(batch)
         self._began.append(Began(batch.ids[0], float(batch.times_s[0]), self._size))
         return batch
 
@@ -104,15 +122,31 @@ def observed(
     )
 
 
+def of_task(piece: Observed, tasks: Sequence[str | None], first: str | None) -> Observed:
+    """Only the samples of the bundle's first task, which monitors without labels are calibrated for.
+
+    Args:
+        tasks: n entries, or none where no sample names one.
+        first: None: the bundle has no tasks.
+    """
+    if first is None or all(task in (None, first) for task in tasks):
+        return piece
+    return _rows_of(piece, np.flatnonzero([task in (None, first) for task in tasks]))
+
+
 def part_of(whole: Observed, start: int, stop: int) -> Observed:
     """Rows ``start`` to before ``stop``."""
+    return _rows_of(whole, slice(start, stop))
+
+
+def _rows_of(whole: Observed, rows: slice | NDArray[np.intp]) -> Observed:
     return Observed(
-        ids=whole.ids[start:stop],
-        times_s=whole.times_s[start:stop],
-        features=whole.features[start:stop],
-        outputs=whole.outputs[start:stop],
-        embeddings=None if whole.embeddings is None else whole.embeddings[start:stop],
-        faulty=None if whole.faulty is None else whole.faulty[start:stop],
+        ids=whole.ids[rows] if isinstance(rows, slice) else [whole.ids[row] for row in rows.tolist()],
+        times_s=whole.times_s[rows],
+        features=whole.features[rows],
+        outputs=whole.outputs[rows],
+        embeddings=None if whole.embeddings is None else whole.embeddings[rows],
+        faulty=None if whole.faulty is None else whole.faulty[rows],
     )
 
 

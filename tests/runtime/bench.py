@@ -11,6 +11,7 @@ from edge_agent.link.database import Database, open_database
 from edge_agent.link.outbox import Outbox
 from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.watch import DriftWatch
+from edge_agent.runtime.watch_rules import WatchRules, rule_alone
 from edge_agent.samples.holdout import HoldoutCounts
 from edge_agent.samples.record import Label, LabelledRow, SampleBatch
 from edge_agent.samples.store import SampleStore
@@ -34,6 +35,7 @@ class Parts:
     bundle: Bundle
     rule: LossRiseParams = RULE
     samples_bytes: int | None = None
+    rules: WatchRules | None = None
     agent_db: Database = field(init=False)
     samples_db: Database = field(init=False)
 
@@ -52,9 +54,8 @@ class Parts:
         )
         self.counts = HoldoutCounts(self.samples_db, kind=manifest.kind, loss=manifest.loss, bucket_s=1000.0)
         self.server = ModelServer(self.bundle, tiny_weights(), "a" * 64, 1, "root")
-        self.watch = DriftWatch(
-            self.agent_db, self.outbox, self.store, gateway=GATEWAY, manifest=manifest, params=self.rule
-        )
+        rules = self.rules or rule_alone(self.rule, self.bundle)
+        self.watch = DriftWatch(self.agent_db, self.outbox, self.store, gateway=GATEWAY, rules=rules)
 
     @property
     def active(self) -> Prepared:
@@ -76,7 +77,7 @@ class Parts:
         """As after a kill: what no transaction has committed is gone."""
         active = self.server.active
         self.close()
-        again = Parts(self.path, self.bundle, rule or self.rule, self.samples_bytes)
+        again = Parts(self.path, self.bundle, rule or self.rule, self.samples_bytes, self.rules)
         again.server.swap(active)
         return again
 

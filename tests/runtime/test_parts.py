@@ -3,46 +3,19 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.config import MonitorSection, ReplaySourceSection, load_settings
-from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseParams, published
-from edge_agent.errors import ConfigError
+from edge_agent.config import ReplaySourceSection, load_settings
 from edge_agent.link.database import open_database
 from edge_agent.model.bundle import Bundle
-from edge_agent.runtime.parts import PASSES_A_START, first_pass_of_this_start, make_sink, make_source, monitor_rule
+from edge_agent.runtime.parts import PASSES_A_START, first_pass_of_this_start, make_sink, make_source
 from edge_agent.sinks.jsonl import JsonLinesSink
 from edge_agent.sinks.mqtt_json import MqttJsonSink
 from edge_agent.sinks.sink import NoSink
 from edge_agent.sources.mqtt_json import MqttJsonSource
 from edge_agent.sources.replay import ReplaySource
-from edge_agent.wire.manifest import Manifest, MonitorSpec
 
-RULE = LossRiseParams(gamma=0.7, batch_size=24, clip=5.0, warmup_batches=3)
 LEAST = '[gateway]\nid = "gw1"\nfleet = "line1"\n'
 REPLAY = '[source]\nkind = "replay"\npath = "stream.csv"\ndelay_s = 0.0\n'
 MQTT = '[source]\nkind = "mqtt"\nsamples_topic = "s"\nlabels_topic = "l"\n'
-
-
-@pytest.fixture
-def manifest(bundle: Bundle) -> Manifest:
-    spec = MonitorSpec(
-        parameters=RULE.to_parameters(), batch_size=RULE.batch_size, false_alarm_rate=0.001, false_alarm_unit="batch"
-    )
-    return bundle.manifest.model_copy(update={"monitors": {MONITOR_NAME: spec}})
-
-
-def test_the_calibrated_rule_is_the_bundles(manifest: Manifest) -> None:
-    assert monitor_rule(MonitorSection(gamma=0.2), manifest) == RULE
-
-
-def test_the_published_rule_takes_the_operators_gamma_and_the_bundles_batch(manifest: Manifest) -> None:
-    rule = monitor_rule(MonitorSection(rule="published", gamma=0.2), manifest)
-    assert rule == published(batch_size=24, gamma=0.2)
-
-
-@pytest.mark.parametrize("rule", ["calibrated", "published"])
-def test_a_bundle_without_a_monitor_is_named_with_the_remedy(bundle: Bundle, rule: str) -> None:
-    with pytest.raises(ConfigError, match=r"'tiny' has no monitor 'loss-rise'.*calibration data"):
-        monitor_rule(MonitorSection.model_validate({"rule": rule}), bundle.manifest)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseState, published
+from edge_agent.drift.policy.rise import RiseState
 from edge_agent.errors import StorageError
 from edge_agent.model.bundle import Bundle
+from edge_agent.runtime.watch_standing import WATCH, decoded
 from edge_agent.wire.blobs import sha256_hex
 from tests.runtime.bench import BATCH, GATEWAY, RULE, Parts, deny, permit
 
@@ -18,8 +20,9 @@ NEW = "c" * 64
 
 
 def stored(parts: Parts) -> tuple[dict[str, object], LossRiseState]:
-    place, state = parts.agent_db.query("SELECT place, state FROM watch")[0]
-    return json.loads(place), LossRiseState.from_json(state)
+    rows = {name: (place, state) for name, place, state in parts.agent_db.query("SELECT name, place, state FROM watch")}
+    state = RiseState.from_arrays(parts.rule, decoded(rows[MONITOR_NAME][1]))
+    return json.loads(rows[WATCH][0]), state.rule
 
 
 def test_a_rise_raises_one_flag_that_says_where_it_began(parts: Parts, bundle: Bundle) -> None:
@@ -238,7 +241,7 @@ def test_another_rule_without_an_activation_starts_anew(parts: Parts, rule: obje
     again = parts.restarted(rule=rule)
     _, state = stored(again)
     assert (state.gamma, state.previous, state.warmup_left) == (rule.gamma, (), rule.warmup_batches)
-    assert (state.firings, again.watch.open_flag) == (1, True)
+    assert (again.watch.firings, again.watch.open_flag) == (1, True)
     same = again.restarted(rule=rule)
     assert stored(same)[1] == state
     same.close()
@@ -289,6 +292,6 @@ def test_what_arrives_together_is_judged_as_if_it_had_come_bit_by_bit(
                 start = end
             place, state = stored(parts)
             raised = [(flag.firing, flag.first_drifted_sample, flag.statistic) for flag in parts.flags()]
-            found.append((flags, raised, place["cursor"], place["drifted_from"], state, parts.watch.last_verdict))
+            found.append((flags, raised, place["cursor"], place["drifted_from"], state, parts.watch.standing.findings))
             parts.close()
     assert found[0] == found[1]

@@ -141,7 +141,9 @@ def _events() -> dict[str, EventBody]:
             ],
             attributions=[
                 FlagAttribution(name="loss", before=0.25, now=1.5),
-                FlagAttribution(name="inlet temperature", before=12.5, now=17.25, unit="°C", weight=0.75),
+                FlagAttribution(
+                    name="inlet temperature", before=12.5, now=17.25, unit="°C", weight=0.75, measure="spread"
+                ),
             ],
             samples=["1432-1", "1433-1"],
             labels=FlagLabels(served=512, labelled=128, delay_median_s=60.5, delay_p90_s=600.0, bias="low confidence"),

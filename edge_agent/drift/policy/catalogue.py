@@ -43,6 +43,8 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     LOSS_RISE: Kind(Role.LABELLED, "edge_agent.drift.policy.rise", "LossRiseParams", "RiseState"),
+    LOSS_LEVEL: Kind(Role.LABELLED, "edge_agent.drift.sequential.loss_level", "LossLevelParams", "LossLevelState"),
+    LABEL_FREE: Kind(Role.LABEL_FREE, "edge_agent.drift.unlabelled.monitor", "LabelFreeParams", "LabelFreeState"),
 }
 """Every monitor that this version knows, by its name in manifests."""
 

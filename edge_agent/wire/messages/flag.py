@@ -29,13 +29,17 @@ class FlagTest(WireModel):
 
 
 class FlagAttribution(WireModel):
-    """A quantity that changed, before and now in its own unit; ``weight``: share of the statistic, 0 to 1."""
+    """A quantity that changed, before and now in its own unit; ``weight``: share of the statistic, 0 to 1.
+
+    ``measure``: what ``before`` and ``now`` are: level, spread or share.
+    """
 
     name: Name
     before: Finite
     now: Finite
     unit: Unit = ""
     weight: Finite = 1.0
+    measure: Word = "level"
 
 
 class FlagLabels(WireModel):

@@ -155,4 +155,4 @@ def test_levels_are_those_of_the_finding() -> None:
 @pytest.mark.parametrize("name", ["calm_batches", "cooldown_batches", "label_rows", "label_delay_s"])
 def test_constants_out_of_range_are_refused_by_name(name: str) -> None:
     with pytest.raises(DataError, match=name):
-        PolicyParams(**{name: -1})
+        PolicyParams(**{name: -1})  # type: ignore[arg-type]  # some are floats

@@ -1,0 +1,243 @@
+"""Where the drift monitors stand, and the rows that keep it."""
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import structlog
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from edge_agent.drift.finding import Attribution, Finding
+from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
+from edge_agent.drift.loss_rise import LossRiseState
+from edge_agent.drift.policy.catalogue import MonitorState
+from edge_agent.drift.policy.labels import LabelFacts
+from edge_agent.drift.policy.rise import RiseState
+from edge_agent.drift.policy.season import SeasonState
+from edge_agent.drift.policy.table import Verdict
+from edge_agent.drift.policy.verdict import Held, PolicyState, Role
+from edge_agent.errors import DataError, WireError
+from edge_agent.link.database import Database, Row
+from edge_agent.runtime.watch_rules import Watched, WatchRules
+from edge_agent.wire.messages import FlagEvent
+from edge_agent.wire.tensors import read_safetensors
+
+TABLES = (
+    """CREATE TABLE watch (
+        name TEXT PRIMARY KEY,
+        place TEXT NOT NULL,
+        state TEXT NOT NULL
+    )""",
+)
+WATCH, SEASON = "watch", "season"
+"""Rows beside those of the monitors: of the policy, and of the seasonal baseline."""
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the watch stands in what it sees, and the flag that stands.
+
+    Attributes:
+        epoch: random per database; with the firing number it makes a flag's id.
+        weights: the digest of the weights the states are about.
+        cursor: arrival number of the last labelled sample judged or passed over.
+        drifted_from: id of the first drifted sample of the latest flag; training starts there.
+        open_flag: whether no activation has followed that flag yet.
+        flag: that flag as JSON, as long as it is open: a bridge that lost it gets it again.
+    """
+
+    epoch: str
+    weights: str
+    cursor: int = 0
+    drifted_from: str | None = None
+    open_flag: bool = False
+    flag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where everything stands; replaced as a whole.
+
+    Attributes:
+        states: of each monitor, by its name.
+        findings: the latest of each monitor on these weights.
+        batches: judged by each monitor, over all weights.
+        facts: of the labels.
+        events: flags raised since the last commit.
+        touched: rows to be written at the next.
+    """
+
+    place: Place
+    policy: PolicyState
+    states: Mapping[str, MonitorState]
+    findings: Mapping[str, Finding] = field(default_factory=dict)
+    batches: Mapping[str, int] = field(default_factory=dict)
+    facts: LabelFacts = field(default_factory=LabelFacts)
+    season: SeasonState | None = None
+    events: tuple[FlagEvent, ...] = ()
+    touched: frozenset[str] = frozenset()
+
+    def with_state(self, name: str, state: MonitorState) -> "Standing":
+        """After a monitor's step."""
+        return replace(self, states={**self.states, name: state}, touched=self.touched | {name})
+
+    def settled(self) -> "Standing":
+        """After the commit."""
+        return replace(self, events=(), touched=frozenset())
+
+
+class StandingTable:
+    """The standing in the agent's database: a row a monitor, one for the policy.
+
+    Args:
+        database: the outbox must use the same one.
+    """
+
+    def __init__(self, database: Database) -> None:
+        database.define("watch", TABLES)
+        self._database = database
+
+    def load(self, rules: WatchRules) -> Standing:
+        """What was committed last; anew, under another epoch, where it cannot be read.
+
+        A monitor that was not there, or had other constants, begins as after an activation; with it the policy.
+
+        Raises:
+            StorageError: the database cannot be read.
+        """
+        rows = {row[0]: row for row in self._database.query("SELECT name, place, state FROM watch")}
+        try:
+            if WATCH in rows:
+                return self._restored(rows, rules)
+            if LOSS_RISE in rows:
+                return _of_before(rows[LOSS_RISE], rules)
+        except (DataError, WireError, ValueError, TypeError, KeyError, AttributeError) as error:
+            _log.error("monitor_state_unreadable", problem=str(error))
+        return begun(rules)
+
+    def save(self, standing: Standing, rules: WatchRules) -> None:
+        """Write what was touched; inside the caller's transaction.
+
+        Raises:
+            StorageError: the database refuses.
+        """
+        for one in rules.every:
+            if one.monitor.name in standing.touched:
+                state = standing.states[one.monitor.name]
+                self._put(one.monitor.name, json.dumps({"rule": one.rule}), encoded(state.to_arrays()))
+        if SEASON in standing.touched and standing.season is not None:
+            self._put(SEASON, json.dumps(None), encoded(standing.season.to_arrays()))
+        document = {
+            "policy": standing.policy.to_document(),
+            "findings": {name: asdict(finding) for name, finding in standing.findings.items()},
+            "batches": dict(standing.batches),
+            "facts": asdict(standing.facts),
+        }
+        self._put(WATCH, json.dumps(asdict(standing.place)), json.dumps(document))
+
+    def _put(self, name: str, place: str, state: str | bytes) -> None:
+        self._database.execute(
+            "INSERT INTO watch VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE"
+            " SET place = excluded.place, state = excluded.state",
+            (name, place, state),
+        )
+
+    def _restored(self, rows: Mapping[str, Row], rules: WatchRules) -> Standing:
+        place = _place(json.loads(rows[WATCH][1]))
+        document = json.loads(rows[WATCH][2])
+        standing = Standing(
+            place,
+            PolicyState.from_document(document["policy"]),
+            {},
+            {name: _finding(fields) for name, fields in document["findings"].items()},
+            {name: int(count) for name, count in document["batches"].items()},
+            LabelFacts(**document["facts"]),
+        )
+        for one in rules.every:
+            standing = _with_stored(standing, one, rows.get(one.monitor.name))
+        return replace(standing, season=_season(rows.get(SEASON), rules))
+
+
+def begun(rules: WatchRules) -> Standing:
+    """Nothing seen yet."""
+    return Standing(
+        Place(secrets.token_hex(8), ""),
+        PolicyState(),
+        {one.monitor.name: one.monitor.start() for one in rules.every},
+        season=None if rules.season is None else SeasonState.start(rules.season),
+        touched=frozenset(one.monitor.name for one in rules.every),
+    )
+
+
+def encoded(arrays: Mapping[str, NDArray[Any]]) -> bytes:
+    """Arrays as safetensors, bit for bit."""
+    return save({name: arrays[name] for name in sorted(arrays)})
+
+
+def decoded(payload: object) -> dict[str, NDArray[Any]]:
+    """From :func:`encoded`.
+
+    Raises:
+        DataError: it is no such row.
+    """
+    if not isinstance(payload, bytes):
+        raise DataError("a monitor's stored state is no bytes")
+    return {name: array.copy() for name, array in read_safetensors(payload, "a monitor's stored state").items()}
+
+
+def _with_stored(standing: Standing, one: Watched, row: Row | None) -> Standing:
+    """The monitor's own state; it begins anew if it was not there or has had other constants."""
+    name = one.monitor.name
+    if row is not None and json.loads(row[1])["rule"] == one.rule:
+        return replace(standing, states={**standing.states, name: one.monitor.restored(decoded(row[2]))})
+    fresh = one.monitor.start()
+    fresh = one.monitor.rebaseline(fresh) if standing.place.weights else fresh
+    findings = {other: finding for other, finding in standing.findings.items() if other != name}
+    held = {role: level for role, level in standing.policy.held.items() if role is not one.monitor.role}
+    policy = replace(standing.policy, held=held, verdict=Verdict.NONE)
+    return replace(standing, policy=policy, findings=findings).with_state(name, fresh)
+
+
+def _of_before(row: Row, rules: WatchRules) -> Standing:
+    """The one monitor's row of earlier versions."""
+    fields: dict[str, Any] = json.loads(row[1])
+    rule = str(fields.pop("rule", ""))
+    place = _place(fields)
+    before = LossRiseState.from_json(row[2])
+    held = {Role.LABELLED: Held(Verdict.ALARM, before.quiet)} if before.held_loss is not None else {}
+    verdict = Verdict.ALARM if held else Verdict.NONE
+    policy = PolicyState(verdict, held, flags=before.firings)
+    standing = Standing(place, policy, {}, batches={LOSS_RISE: before.batches})
+    for one in rules.every:
+        if one.monitor.name == LOSS_RISE and one.rule == rule:
+            standing = standing.with_state(LOSS_RISE, RiseState(one.monitor.params, before))
+        else:
+            standing = _with_stored(standing, one, None)
+    return replace(standing, season=_season(None, rules))
+
+
+def _place(fields: dict[str, Any]) -> Place:
+    place = Place(**fields)
+    if place.flag is not None:
+        FlagEvent.model_validate_json(place.flag)
+    return place
+
+
+def _finding(fields: dict[str, Any]) -> Finding:
+    return Finding(**{**fields, "attributions": tuple(Attribution(**one) for one in fields["attributions"])})
+
+
+def _season(row: Row | None, rules: WatchRules) -> SeasonState | None:
+    if rules.season is None:
+        return None
+    try:
+        return (
+            SeasonState.start(rules.season) if row is None else SeasonState.from_arrays(rules.season, decoded(row[2]))
+        )
+    except DataError as error:
+        _log.warning("seasonal_baseline_begins_anew", problem=error.problem)
+        return SeasonState.start(rules.season)
