@@ -115,7 +115,7 @@ class MonitorSection(Section):
     monitor does not run (`off`). Labels are scarce when for `label_rows` served samples no batch of labelled ones was
     judged, or a tenth of the labels takes longer than `label_delay_s`. `calm_batches` end a warning, for
     `cooldown_batches` after an alarm no new flag is raised. `season` judges losses by what is usual at that hour, day,
-    or part of `season_period_s`.
+    or part of `season_period_s`. `sensor_faults`: broken readings are told apart from drift, and not trained on.
     """
 
     rule: Literal["default", "calibrated", "loss-level", "loss-rise", "published"] = "default"
@@ -130,6 +130,7 @@ class MonitorSection(Section):
     season_period_s: Positive = DAY_S
     season_parts: Annotated[int, Field(ge=1, le=168)] = 24
     season_offset_s: float = 0.0
+    sensor_faults: bool = True
 
 
 class TrainingSection(Section):

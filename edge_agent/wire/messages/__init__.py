@@ -24,6 +24,7 @@ from edge_agent.wire.messages.event import (
     TrainingEvent,
     UpdateLifecycleEvent,
 )
+from edge_agent.wire.messages.fault import SensorFaultEvent
 from edge_agent.wire.messages.flag import (
     FLAG_CAP_BYTES,
     FlagAccuracy,
@@ -77,6 +78,7 @@ __all__ = [
     "Identify",
     "Presence",
     "Reply",
+    "SensorFaultEvent",
     "SignedCommand",
     "State",
     "Train",

@@ -19,6 +19,7 @@ from edge_agent.wire.codec import (
     WireModel,
     Word,
 )
+from edge_agent.wire.messages.fault import SensorFaultEvent
 from edge_agent.wire.messages.flag import FlagEvent
 
 EVENT_CAP_BYTES = 64 * 1024
@@ -107,7 +108,13 @@ class ErrorEvent(WireModel):
 
 
 EventBody = Annotated[
-    FlagEvent | UpdateLifecycleEvent | CountsEvent | BlobMissingEvent | TrainingEvent | ErrorEvent,
+    FlagEvent
+    | UpdateLifecycleEvent
+    | CountsEvent
+    | BlobMissingEvent
+    | TrainingEvent
+    | ErrorEvent
+    | SensorFaultEvent,
     Field(discriminator="kind"),
 ]
 
