@@ -27,6 +27,7 @@ _QUANTILES = (0.1, 0.5, 0.9, 0.99)
 LEAST_IN_CELL = 5
 LARGEST_WEIGHT = 10.0
 _LEAST_SHARE = 0.01
+_RAKINGS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +167,28 @@ def _choices(many: int) -> NDArray[np.float64]:
 def _weights(
     params: ArrivalsParams, cells: NDArray[np.int16], labelled: NDArray[np.bool_]
 ) -> NDArray[np.float64] | None:
-    """Served over labelled share, by cell, or by bin where cells are thin; None: some kind has too few labels."""
-    size = params.class_cells * BINS
-    for kinds in (np.arange(size), np.arange(size) % BINS):
-        counts = np.bincount(kinds[cells], minlength=size)
-        taken = np.bincount(kinds[cells[labelled]], minlength=size)
-        needed = counts > _LEAST_SHARE * counts.sum()
-        if (taken[needed] < LEAST_IN_CELL).any() or not labelled.any():
-            continue
-        weights = np.where(taken > 0, counts / np.maximum(taken, 1), 0.0) * (taken.sum() / counts.sum())
-        weights = np.where(taken > 0, weights, 1.0)
-        if weights[needed].max() <= LARGEST_WEIGHT:
-            return weights[kinds]
-    return None
+    """By cell, so that labelled samples have the served ones' classes and bins; None: some kind has too few labels.
+
+    Source: raking (Deming and Stephan 1940): a factor a class times a factor a bin, fitted in turns.
+    """
+    kinds = (cells // BINS, cells % BINS)
+    if any(_thin(kind, labelled) for kind in kinds):
+        return None
+    served = [np.bincount(kind) / len(kind) for kind in kinds]
+    factors = [np.ones(len(share)) for share in served]
+    for turn in range(2 * _RAKINGS):
+        mine, other = turn % 2, 1 - turn % 2
+        weights = factors[other][kinds[other][labelled]]
+        have = np.bincount(kinds[mine][labelled], weights, minlength=len(served[mine]))
+        factors[mine] = np.where(have > 0, served[mine] / np.where(have > 0, have, 1.0), 1.0)
+    by_cell = np.ones((params.class_cells, BINS))
+    by_cell[: len(factors[0]), : len(factors[1])] = np.outer(*factors)
+    weights = by_cell.ravel() / by_cell.ravel()[cells[labelled]].mean()
+    return weights if weights[cells[labelled]].max() <= LARGEST_WEIGHT else None
+
+
+def _thin(kinds: NDArray[np.int16], labelled: NDArray[np.bool_]) -> bool:
+    """Whether a class or bin of more than 1 % of the served samples has fewer than 5 labelled ones."""
+    counts = np.bincount(kinds)
+    taken = np.bincount(kinds[labelled], minlength=len(counts))
+    return bool((taken[counts > _LEAST_SHARE * len(kinds)] < LEAST_IN_CELL).any())

@@ -25,9 +25,9 @@ def shares_that_fit(means: Floats, inverse: Floats, wanted: Floats, shares: Floa
     matrix, aim = means @ inverse @ means.T, means @ inverse @ wanted
     rate = 3.0 / max(float(np.abs(matrix).sum(axis=1).max()), 1e-12)
     for _ in range(_STEPS):
-        moved = shares * np.exp(-np.clip(rate * (matrix @ shares - aim), -1.0, 1.0))
+        moved = shares * np.exp(np.minimum(np.maximum(rate * (aim - matrix @ shares), -1.0), 1.0))
         moved /= moved.sum()
-        if np.abs(moved - shares).max() < 1e-6:
+        if np.abs(moved - shares).max() < 1e-5:
             return moved
         shares = moved
     return shares

@@ -133,7 +133,8 @@ def _figure(
     """Value, 90 % interval and rows that speak; both the window and the reference are samples.
 
     Source: Wilson 1927 for accuracies, with as many trials as both samples together are worth, since few or no errors
-        in the reference would give an interval of no width.
+        in the reference would give an interval of no width; its ends are rounded outwards to shares that the window
+        can have.
     """
     speaking = 1.0 / float(weights @ weights)
     value = _value(params, expects, weights, speaking)
@@ -147,4 +148,5 @@ def _figure(
     centre = (value + Z90**2 / (2 * trials)) / (1 + Z90**2 / trials)
     half = Z90 / (1 + Z90**2 / trials) * float(np.sqrt(value * (1 - value) / trials + Z90**2 / (4 * trials**2)))
     half = float(np.hypot(half, widened))
-    return value, max(min(centre - half, value), 0.0), min(max(centre + half, value), 1.0), speaking
+    low, high = min(centre - half, value), max(centre + half, value)
+    return value, max(np.floor(low * rows) / rows, 0.0), min(np.ceil(high * rows) / rows, 1.0), speaking

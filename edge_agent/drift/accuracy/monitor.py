@@ -89,7 +89,7 @@ def step(params: AccuracyParams, state: AccuracyState, batch: Observed) -> tuple
     totals, counts = state.totals, state.counts.copy()
     if usable.any():
         signals, shares, outside = params.map.signals(batch if usable.all() else _rows(batch, usable))
-        totals = totals + params.functions(signals, shares).sum(axis=0)
+        totals = totals + np.ones(len(signals)) @ params.functions(signals, shares)
         counts[:2] += (len(signals), outside)
     counts[2] += len(batch)
     state = replace(state, totals=totals, counts=counts)

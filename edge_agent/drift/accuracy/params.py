@@ -67,9 +67,12 @@ class AccuracyParams:
 
     def functions(self, signals: Floats, shares: Floats) -> Floats:
         """(n, h) what is averaged: the row's chance, its signals, its probabilities, its steps."""
-        design = design_of(signals)
-        expects = (chance if self.quantity == "accuracy" else level)(design, self.coefficients)
-        return np.concatenate([expects[:, None], signals, shares, self.map.stepped(signals)], axis=1)
+        expects = (chance if self.quantity == "accuracy" else level)(design_of(signals), self.coefficients)
+        borders = np.cumsum([1, signals.shape[1], shares.shape[1]])
+        table = np.empty((len(signals), borders[2] + signals.shape[1] * self.map.steps.shape[1]))
+        table[:, 0], table[:, 1 : borders[1]] = expects, signals
+        table[:, borders[1] : borders[2]], table[:, borders[2] :] = shares, self.map.stepped(signals)
+        return table
 
     @classmethod
     def from_spec(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -123,7 +126,10 @@ class AccuracyParams:
 
 def design_of(signals: Floats) -> Floats:
     """(n, s + 2) columns of the model of a row's own chance: constant, signals, squared confidence."""
-    return np.concatenate([np.ones((len(signals), 1)), signals, signals[:, :1] ** 2 - 1.0], axis=1)
+    design = np.ones((len(signals), signals.shape[1] + 2))
+    design[:, 1:-1] = signals
+    design[:, -1] = np.square(signals[:, 0]) - 1.0
+    return design
 
 
 def _array_fields(kind: type[Any]) -> list[str]:

@@ -5,13 +5,13 @@ reference's inputs and embeddings, how far along them and how far beside them it
 functions is averaged over a window, so that a window of any length is one vector.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.label_shift import softmax
 from edge_agent.drift.observed import Observed
 from edge_agent.errors import DataError
 
@@ -113,11 +113,14 @@ class SignalMap:
         """
         raw, shares = self._raw(observed)
         outside = int((raw[:, 2:4] > self.furthest).any(axis=1).sum())
-        return np.clip((raw - self.middle) / self.width, -_NEAR, _NEAR), shares, outside
+        raw -= self.middle
+        raw /= self.width
+        return np.minimum(np.maximum(raw, -_NEAR, out=raw), _NEAR, out=raw), shares, outside
 
-    def stepped(self, signals: Floats) -> Floats:
+    def stepped(self, signals: Floats) -> NDArray[np.bool_]:
         """(n, 3 s) which steps each signal is above."""
-        return (signals[:, :, None] > self.steps).reshape(len(signals), -1).astype(np.float64)
+        above: NDArray[np.bool_] = signals[:, :, None] > self.steps
+        return above.reshape(len(signals), -1)
 
     def _raw(self, observed: Observed) -> tuple[Floats, Floats]:
         table = _table(observed)
@@ -125,38 +128,56 @@ class SignalMap:
             raise DataError(f"accuracy: rows of {table.shape[1]} numbers, not {self.inputs + self.embedded}")
         if len(self.columns) < table.shape[1]:
             table = table[:, self.columns]
-        scaled = np.clip((table - self.centre) * self.rate, -_FAR, _FAR)
+        scaled = (table - self.centre) * self.rate
+        np.minimum(np.maximum(scaled, -_FAR, out=scaled), _FAR, out=scaled)
         along = scaled @ self.axes.T
         beside = np.maximum(np.einsum("ij,ij->i", scaled, scaled) - np.einsum("ij,ij->i", along, along), 0.0)
-        along = np.clip(along / self.spread, -5.0, 5.0)
-        far = np.log(np.einsum("ij,ij->i", along, along) / along.shape[1] + 1e-3)
-        first, second, shares = self._of_outputs(observed.outputs)
-        return np.column_stack([first, second, far, np.log(beside + 1e-4), along]), shares
+        along /= self.spread
+        np.minimum(np.maximum(along, -5.0, out=along), 5.0, out=along)
+        raw = np.empty((len(along), along.shape[1] + 4))
+        raw[:, 2] = np.log(np.einsum("ij,ij->i", along, along) / along.shape[1] + 1e-3)
+        raw[:, 3] = np.log(beside + 1e-4)
+        raw[:, 4:] = along
+        return raw, self._of_outputs(observed.outputs, raw)
 
-    def _of_outputs(self, outputs: NDArray[Any]) -> tuple[Floats, Floats, Floats]:
+    def _of_outputs(self, outputs: NDArray[Any], raw: Floats) -> Floats:
+        """Fill the first two signals; the listed classes' probabilities."""
         if self.classes == 0:
-            values = np.asarray(outputs, np.float64).reshape(len(outputs), -1)[:, 0]
-            return values, np.abs(values), np.zeros((len(values), 0))
-        chances = softmax(np.asarray(outputs).reshape(len(outputs), -1))
+            raw[:, 0] = np.asarray(outputs, np.float64).reshape(len(outputs), -1)[:, 0]
+            np.abs(raw[:, 0], out=raw[:, 1])
+            return np.zeros((len(outputs), 0))
+        chances = _chances(outputs)
         if chances.shape[1] != self.classes:
             raise DataError(f"accuracy: outputs of {chances.shape[1]} classes, not {self.classes}")
         best = chances.max(axis=1)
-        sure = np.log(np.clip(best, 1e-6, 1.0)) - np.log(np.clip(1.0 - best, 1e-5, 1.0))
-        doubt = -np.einsum("ij,ij->i", chances, np.log(chances + 1e-12))
-        return sure, doubt, chances[:, self.listed]
+        raw[:, 0] = np.log(np.maximum(best, 1e-6) / np.maximum(1.0 - best, 1e-5))
+        raw[:, 1] = -np.einsum("ij,ij->i", chances, np.log(chances + 1e-12))
+        return chances[:, self.listed]
+
+
+def _chances(outputs: NDArray[Any]) -> Floats:
+    """(n, classes) probabilities of finite logits; one logit is that of class 1 of two."""
+    wide = outputs.reshape(len(outputs), -1).astype(np.float64)
+    if wide.shape[1] == 1:
+        wide = np.concatenate([np.zeros_like(wide), wide], axis=1)
+    wide -= wide.max(axis=1, keepdims=True)
+    np.exp(wide, out=wide)
+    wide /= wide.sum(axis=1, keepdims=True)
+    return wide
 
 
 def usable_rows(observed: Observed) -> NDArray[np.bool_]:
     """(n,) rows whose inputs, embeddings and outputs are all finite and not known to be broken."""
+    columns = [column for column in (observed.features, observed.outputs, observed.embeddings) if column is not None]
     fine = np.ones(len(observed), np.bool_)
-    for column in (observed.features, observed.outputs, observed.embeddings):
-        if column is not None:
+    for column in columns:
+        if not np.isfinite(column).all():
             fine &= np.isfinite(column.reshape(len(column), -1)).all(axis=1)
     return fine if observed.faulty is None else fine & ~observed.faulty.any(axis=1)
 
 
 def _width(features: NDArray[Any]) -> int:
-    return int(np.prod(features.shape[1:]))
+    return math.prod(features.shape[1:])
 
 
 def _table(observed: Observed) -> Floats:
