@@ -32,11 +32,15 @@ class Database:
 
     Attributes:
         damage: what was found wrong with the file since it was opened; reading it again will not help.
+        transactions: how many outermost ones have begun; the number of the one under way.
+        undone: the number of the latest in which something was rolled back: what is held in memory of it is wrong.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection, *, read_only: bool) -> None:
         self.path = path
         self.damage: str | None = None
+        self.transactions = 0
+        self.undone = 0
         self._file = _identity(path)
         self._size_bytes = 0
         self._connection = connection
@@ -181,6 +185,15 @@ class Database:
             with self._translated():
                 return self._connection.execute(sql, parameters).fetchall()
 
+    def shrink(self) -> None:
+        """Give room that is no longer used back to the file system; outside of a transaction.
+
+        Raises:
+            StorageError: the disk refuses: for a while it holds all content twice.
+        """
+        with self._held():
+            self._run("VACUUM")
+
     def close(self) -> None:
         """Close; anything afterwards raises ``StorageError``."""
         with self._held(), self._translated():
@@ -214,10 +227,12 @@ class Database:
         if level:
             self._still_open()
         self._run(f"SAVEPOINT level_{level}" if level else self._begin)
+        self.transactions += not level
         self._depth += 1
         return level
 
     def _undo(self, level: int) -> None:
+        self.undone = self.transactions
         if not self._connection.in_transaction:
             return
         if level:

@@ -27,7 +27,7 @@ class FileOperations:
         """Open a file for writing at offsets, made if absent; returns its descriptor."""
         return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _SHARED_MODE)
 
-    def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
+    def write_at(self, descriptor: int, data: bytes | memoryview, offset: int) -> None:
         """Write all of ``data`` at ``offset``."""
         view = memoryview(data)
         while view:

@@ -1,21 +1,21 @@
 """Late labels meet their samples."""
 
 from collections.abc import Mapping, Sequence
+from itertools import compress
 from types import MappingProxyType
 
 import numpy as np
 import structlog
+from numpy.typing import NDArray
 
-from edge_agent.link.database import Database, Row
-from edge_agent.samples.record import ID_CHARS, Label, LabelledRow, Part
-from edge_agent.samples.tables import take_numbers
+from edge_agent.link.database import Database
+from edge_agent.samples.older import Older
+from edge_agent.samples.recent import Joined, Recent
+from edge_agent.samples.record import ID_CHARS, Label, LabelledRow
+from edge_agent.samples.tables import ARRIVAL, take_numbers
 
-ARRIVAL = "arrival"
 EARLY_LABELS = 10_000
-_IDS_A_QUERY = 500
 _LARGEST = float(np.finfo(np.float32).max)
-_COLUMNS = "id, time_s, part, output, bundle, weights, version, cohort, task FROM sample JOIN model USING (model)"
-_PARTS = {part.value: part for part in Part}
 _log = structlog.get_logger(__name__)
 
 
@@ -34,165 +34,176 @@ class LabelJoin:
     def __init__(
         self,
         db: Database,
+        recent: Recent,
+        older: Older,
         *,
         classes: int | None,
         task_classes: Mapping[str, int] = MappingProxyType({}),
         ignored: int | None = None,
     ) -> None:
         self._db = db
+        self._recent = recent
+        self._older = older
         self._classes = classes
         self._ignored = ignored
         self._task_classes = task_classes
         self._most_classes = classes if classes is None else max(classes, *task_classes.values(), 0)
+        self.load()
+
+    def load(self) -> None:
+        """Read which labels wait for their samples."""
+        self._early: set[str] = {row[0] for row in self._db.query("SELECT id FROM early_label")}
 
     def arrive(self, labels: Sequence[Label], now_s: float) -> list[LabelledRow]:
         """Join what can be joined now; the rest waits, or is refused."""
-        valid = self._valid(labels)
-        known = self._known([label.id for label in valid])
-        fresh: dict[str, tuple[int, float | int]] = {}
-        early: list[Label] = []
-        repeated = 0
-        for label in valid:
-            stored = known.get(label.id)
-            if stored is None:
-                early.append(label)
-            elif stored[1] is not None or label.id in fresh:
-                repeated += 1
-            else:
-                fresh[label.id] = (stored[0], label.value)
-        repeated += self._wait(early, now_s)
+        ids, values = self._valid(labels)
+        if not ids:
+            return []
+        seqs = self._numbers(ids)
+        known = np.flatnonzero(seqs)
+        still_open = known[self._is_open(seqs[known])]
+        first = np.unique(seqs[still_open], return_index=True)[1]
+        fresh = still_open[np.sort(first)]
+        repeated = len(known) - len(fresh)
+        if len(known) < len(ids):
+            repeated += self._wait([(ids[place], values[place]) for place in np.flatnonzero(seqs == 0)], now_s)
         count(self._db, "repeated_labels", repeated)
-        numbered = self._join(list(fresh.values()))
-        by_seq = {row[0]: row[2:] for row in known.values()}
-        with self._db.understood():
-            return [_labelled((arrival, value, *by_seq[seq])) for arrival, seq, value in numbered]
+        return self._join(seqs[fresh], values[fresh], np.full(len(fresh), self._classes is not None))
 
-    def meet(self, seqs: dict[str, int]) -> list[LabelledRow]:
-        """Join the labels that were there before these new samples (id to insertion number)."""
-        waiting: list[tuple[int, str, float | int]] = []
-        for ids in _portions(list(seqs)):
-            marks = _marks(ids)
-            waiting += self._db.query(f"SELECT place, id, value FROM early_label WHERE id IN ({marks})", ids)
+    def meet(self, first: int, ids: Sequence[str]) -> list[LabelledRow]:
+        """Join the labels that were there before these new samples, numbered from ``first`` on."""
+        there = [(first + place, name) for place, name in enumerate(ids) if name in self._early] if self._early else []
+        if not there:
+            return []
+        waiting: list[tuple[int, int, float | int]] = []
+        for seq, name in there:
+            waiting += [
+                (place, seq, value)
+                for place, value in self._db.query("SELECT place, value FROM early_label WHERE id = ?", (name,))
+            ]
+            self._early.discard(name)
         self._db.execute_many("DELETE FROM early_label WHERE place = ?", [(place,) for place, _, _ in waiting])
-        numbered = self._join([(seqs[sample_id], value) for _, sample_id, value in sorted(waiting)])
-        return self.since(numbered[0][0] - 1, len(numbered)) if numbered else []
+        ordered = [(seq, value) for _, seq, value in sorted(waiting)]
+        return self._join(
+            np.array([seq for seq, _ in ordered], np.int64),
+            np.array([value for _, value in ordered], np.float64),
+            np.array([isinstance(value, int) for _, value in ordered], np.bool_),
+        )
 
     def expire(self, before_s: float) -> None:
         """Drop early labels that have waited since before then."""
+        if not self._early:
+            return
         dropped = self._db.execute("DELETE FROM early_label WHERE added_s < ?", (before_s,))
-        count(self._db, "unmatched_labels", dropped)
+        self._dropped(dropped)
 
     def since(self, arrival: int, limit: int) -> list[LabelledRow]:
         """The labelled samples after an arrival number, in order."""
-        rows = self._db.query(
-            f"SELECT arrival, label, {_COLUMNS} WHERE arrival > ? ORDER BY arrival LIMIT ?", (arrival, limit)
-        )
-        with self._db.understood():
-            return [_labelled(row) for row in rows]
+        rows = [*self._older.since(arrival, limit), *self._recent.since(arrival, limit)]
+        rows.sort()
+        return rows[:limit]
 
-    def _valid(self, labels: Sequence[Label]) -> list[Label]:
-        valid: list[Label] = []
-        refused: list[Label] = []
-        for label in labels:
-            if self._ignored is not None and label.value == self._ignored:
-                continue
-            value = self._value(label)
-            if value is None:
-                refused.append(label)
-            else:
-                valid.append(label if value is label.value else Label(label.id, value))
-        if refused:
-            _log.warning("labels_refused", count=len(refused), id=refused[0].id[:ID_CHARS], value=refused[0].value)
-            count(self._db, "refused_labels", len(refused))
-        return valid
+    def _valid(self, labels: Sequence[Label]) -> tuple[list[str], NDArray[np.float64]]:
+        ids = [label.id for label in labels]
+        numbers = np.array([label.value for label in labels], np.float64)
+        if not ids:
+            return ids, numbers
+        fit = np.abs(numbers) <= _LARGEST
+        if self._most_classes is not None:
+            fit &= (numbers >= 0) & (numbers < self._most_classes) & (numbers == np.floor(numbers))
+        lengths = list(map(len, ids))
+        if min(lengths) < 1 or max(lengths) > ID_CHARS:
+            fit &= np.array([1 <= length <= ID_CHARS for length in lengths])
+        if fit.all():
+            return ids, numbers
+        ignored = np.zeros(len(ids), np.bool_) if self._ignored is None else numbers == self._ignored
+        self._refuse(labels, np.flatnonzero(~fit & ~ignored))
+        fit &= ~ignored
+        return list(compress(ids, fit.tolist())), numbers[fit]
 
-    def _value(self, label: Label) -> float | int | None:
-        number = float(label.value)
-        if not abs(number) <= _LARGEST or not 1 <= len(label.id) <= ID_CHARS:
-            return None
-        if self._most_classes is None:
-            return number
-        return int(number) if number.is_integer() and 0 <= number < self._most_classes else None
+    def _refuse(self, labels: Sequence[Label], places: NDArray[np.intp]) -> None:
+        if len(places):
+            first = labels[int(places[0])]
+            _log.warning("labels_refused", count=len(places), id=first.id[:ID_CHARS], value=first.value)
+            count(self._db, "refused_labels", len(places))
 
-    def _known(self, ids: list[str]) -> dict[str, Row]:
-        """Insertion number, arrival number if the label is there, and `_COLUMNS`, by id."""
-        known: dict[str, Row] = {}
-        for portion in _portions(ids):
-            rows = self._db.query(f"SELECT seq, arrival, {_COLUMNS} WHERE id IN ({_marks(portion)})", portion)
-            known.update({row[2]: row for row in rows})
-        return known
+    def _numbers(self, ids: Sequence[str]) -> NDArray[np.int64]:
+        """(n,) insertion numbers; 0: such a sample is not stored."""
+        recent, older = self._recent.places, self._older.seqs
+        if not older:
+            return np.array([recent.get(name, 0) for name in ids], np.int64)
+        return np.array([recent.get(name) or older.get(name, 0) for name in ids], np.int64)
 
-    def _wait(self, labels: list[Label], now_s: float) -> int:
+    def _is_open(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """(n,) whether no label has come for these stored samples."""
+        is_open = np.empty(len(seqs), np.bool_)
+        recent = seqs > self._recent.passed
+        is_open[recent] = self._recent.is_open(seqs[recent])
+        is_open[~recent] = [seq in self._older.waiting for seq in seqs[~recent].tolist()]
+        return is_open
+
+    def _wait(self, labels: Sequence[tuple[str, float]], now_s: float) -> int:
+        """Keep labels whose sample is still to come; how many of them are repeated."""
+        kind = float if self._classes is None else int
         kept = self._db.execute_many(
             "INSERT OR IGNORE INTO early_label (id, value, added_s) VALUES (?, ?, ?)",
-            [(label.id, label.value, now_s) for label in labels],
+            [(name, kind(value), now_s) for name, value in labels],
         )
         if kept > 0:
+            self._early.update(name for name, _ in labels)
             dropped = self._db.execute(
                 "DELETE FROM early_label WHERE place <= (SELECT max(place) FROM early_label) - ?", (EARLY_LABELS,)
             )
-            count(self._db, "unmatched_labels", dropped)
+            self._dropped(dropped)
         return len(labels) - max(kept, 0)
 
-    def _join(self, joins: list[tuple[int, float | int]]) -> list[tuple[int, int, float | int]]:
-        """Give insertion numbers their labels; (arrival number, insertion number, label) of those that took one."""
-        joins = self._of_their_tasks(joins)
-        if not joins:
-            return []
-        first = take_numbers(self._db, ARRIVAL, len(joins))
-        numbered = [(first + place, seq, value) for place, (seq, value) in enumerate(joins)]
-        self._db.execute_many("UPDATE sample SET arrival = ?1, label = ?3 WHERE seq = ?2", numbered)
-        return numbered
+    def _dropped(self, labels: int) -> None:
+        if labels > 0:
+            count(self._db, "unmatched_labels", labels)
+            self.load()
 
-    def _of_their_tasks(self, joins: list[tuple[int, float | int]]) -> list[tuple[int, float | int]]:
-        """Without those that are no class of their sample's task; they are counted as refused."""
-        if not self._task_classes or self._classes is None:
-            return joins
-        kept = []
-        for seq, value in joins:
-            ((name, task),) = self._db.query("SELECT id, task FROM sample WHERE seq = ?", (seq,))
-            if value < self._task_classes.get(task, self._classes):
-                kept.append((seq, value))
-            else:
-                _log.warning("label_refused", id=name, value=value, task=task)
-        count(self._db, "refused_labels", len(joins) - len(kept))
-        return kept
+    def _join(
+        self, seqs: NDArray[np.int64], values: NDArray[np.float64], whole: NDArray[np.bool_]
+    ) -> list[LabelledRow]:
+        """Give samples their labels, in this order."""
+        if self._task_classes and self._classes is not None:
+            fit = self._of_their_tasks(seqs, values)
+            seqs, values, whole = seqs[fit], values[fit], whole[fit]
+        n = len(seqs)
+        if not n:
+            return []
+        first = take_numbers(self._db, ARRIVAL, n)
+        joined = Joined(np.arange(first, first + n), seqs, values, whole)
+        recent = seqs > self._recent.passed
+        if recent.all():
+            return self._recent.join(joined)
+        rows = [*self._recent.join(joined.only(recent)), *self._older.join(joined.only(~recent).entries())]
+        rows.sort()
+        return rows
+
+    def _of_their_tasks(self, seqs: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """(n,) whether a label is a class of its sample's task; those that are not are counted as refused."""
+        fit = np.ones(len(seqs), np.bool_)
+        for place, (seq, value) in enumerate(zip(seqs.tolist(), values.tolist(), strict=True)):
+            name, task = self._named(seq)
+            if value >= self._task_classes.get(task or "", self._classes or 0):
+                fit[place] = False
+                _log.warning("label_refused", id=name, value=int(value), task=task)
+        count(self._db, "refused_labels", int((~fit).sum()))
+        return fit
+
+    def _named(self, seq: int) -> tuple[str, str | None]:
+        """Id and task of a stored sample."""
+        if seq <= self._recent.passed:
+            return self._older.named(seq)
+        found = self._recent.stored(seq)
+        if found is None:
+            raise LookupError(f"sample {seq} is not stored")
+        chunk, row = found
+        return chunk.ids[row], chunk.task(row)
 
 
 def count(db: Database, name: str, more: int) -> None:
     """Add to a running count; inside a transaction."""
     if more > 0:
         take_numbers(db, name, more)
-
-
-def known_ids(db: Database, ids: list[str]) -> set[str]:
-    """Which of these samples are stored."""
-    known: set[str] = set()
-    for portion in _portions(ids):
-        known.update(row[0] for row in db.query(f"SELECT id FROM sample WHERE id IN ({_marks(portion)})", portion))
-    return known
-
-
-def _portions(ids: list[str]) -> list[list[str]]:
-    return [ids[start : start + _IDS_A_QUERY] for start in range(0, len(ids), _IDS_A_QUERY)]
-
-
-def _marks(ids: list[str]) -> str:
-    return ",".join("?" * len(ids))
-
-
-def _labelled(row: Row) -> LabelledRow:
-    arrival, label, sample_id, time_s, part, output, bundle, weights, version, cohort, task = row
-    return LabelledRow(
-        arrival=arrival,
-        id=sample_id,
-        time_s=time_s,
-        part=_PARTS[part],
-        output=np.frombuffer(output, dtype="<f4"),
-        label=label,
-        bundle=bundle,
-        weights=weights,
-        version=version,
-        cohort=cohort,
-        task=task,
-    )

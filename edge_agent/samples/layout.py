@@ -39,21 +39,45 @@ class FeatureLayout:
         columns = [self._column(features, field, rows) for field in self._fields]
         return [b"".join(parts) for parts in zip(*columns, strict=True)]
 
+    def matrix(self, features: Mapping[str, NDArray[Any]], rows: Sequence[int] | None) -> NDArray[np.uint8]:
+        """(n, row_bytes) the same side by side; of all rows, if ``rows`` is None. Of one input without a copy.
+
+        Raises:
+            DataError: as :meth:`pack`.
+        """
+        columns = []
+        for field in self._fields:
+            cast = self._cast(features, field)
+            chosen = cast if rows is None else cast[rows]
+            columns.append(chosen.reshape(len(chosen), math.prod(field[2])).view(np.uint8))
+        return columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1)
+
     def unpack(self, blobs: Sequence[bytes]) -> FeatureArrays:
         """(n, ...) arrays by input name.
 
         Raises:
             DataError: a blob is of another length.
         """
+        return self.arrays(self.rows(blobs))
+
+    def rows(self, blobs: Sequence[bytes]) -> NDArray[np.uint8]:
+        """(n, row_bytes) as :meth:`matrix` gave them.
+
+        Raises:
+            DataError: a blob is of another length.
+        """
         if any(len(blob) != self.row_bytes for blob in blobs):
             raise DataError("a stored sample is not as long as the model's inputs")
-        whole = np.frombuffer(b"".join(blobs), dtype=np.uint8).reshape(len(blobs), self.row_bytes)
+        return np.frombuffer(b"".join(blobs), dtype=np.uint8).reshape(len(blobs), self.row_bytes)
+
+    def arrays(self, whole: NDArray[np.uint8]) -> FeatureArrays:
+        """(n, ...) arrays by input name, from the (n, row_bytes) of :meth:`matrix`."""
         features: FeatureArrays = {}
         start = 0
         for name, dtype, shape in self._fields:
             end = start + dtype.itemsize * math.prod(shape)
             column = np.ascontiguousarray(whole[:, start:end])
-            features[name] = column.view(dtype).reshape(len(blobs), *shape)
+            features[name] = column.view(dtype).reshape(len(whole), *shape)
             start = end
         return features
 
@@ -63,14 +87,19 @@ class FeatureLayout:
         field: tuple[str, np.dtype[Any], tuple[int, ...]],
         rows: Sequence[int],
     ) -> list[bytes]:
+        cast = self._cast(features, field)
+        return [cast[row].tobytes() for row in rows]
+
+    def _cast(
+        self, features: Mapping[str, NDArray[Any]], field: tuple[str, np.dtype[Any], tuple[int, ...]]
+    ) -> NDArray[Any]:
         name, dtype, shape = field
         if name not in features:
             raise DataError(f"input {name!r} is missing")
         array = features[name]
         if array.shape[1:] != shape:
             raise DataError(f"input {name!r} has shape {list(array.shape[1:])} a sample, {list(shape)} is needed")
-        cast = np.ascontiguousarray(array, dtype=dtype)
-        return [cast[row].tobytes() for row in rows]
+        return np.ascontiguousarray(array, dtype=dtype)
 
 
 def finite_rows(features: Mapping[str, NDArray[Any]], n: int) -> NDArray[np.bool_]:

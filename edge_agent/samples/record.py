@@ -13,11 +13,18 @@ ID_CHARS = 128
 FeatureArrays = dict[str, NDArray[Any]]
 
 _ID = re.compile(r"[^\x00-\x1f\x7f]{1,128}\Z")
+_IDS = re.compile(r"(?:[^\x00-\x1f\x7f]{1,128}(?:\n(?!\Z)|\Z))+\Z")
 
 
 def is_sample_id(name: str) -> bool:
     """Whether ``name`` may name a sample: 1 to 128 characters, none of them a control character."""
     return _ID.match(name) is not None
+
+
+def are_sample_ids(names: list[str]) -> bool:
+    """Whether every one may name a sample, all looked at in one go."""
+    joined = "\n".join(names)
+    return not names or (joined.count("\n") == len(names) - 1 and _IDS.match(joined) is not None)
 
 
 class Part(StrEnum):
@@ -181,6 +188,7 @@ class StoreCounts:
     Attributes:
         reservoir, unlabelled: of the samples, those older than the recent ones.
         expired_samples: those whose label did not come in time.
+        spoilt_samples: those dropped because what the disk gave back was not what had been written.
     """
 
     samples: int
@@ -195,3 +203,4 @@ class StoreCounts:
     unmatched_labels: int
     expired_samples: int
     evicted_samples: int
+    spoilt_samples: int = 0

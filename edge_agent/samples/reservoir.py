@@ -1,12 +1,13 @@
 """A uniform sample of the whole past, in strata: what fine-tuning can rehearse."""
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby
 
 from edge_agent.link.database import Database
+from edge_agent.samples.older import Older
 from edge_agent.samples.record import Part
 from edge_agent.samples.tables import Stage, last_number, raise_number
 
@@ -15,6 +16,8 @@ ONE_STRATUM = -1
 TASKS_PARTED = 64
 """More names than two bundles can have."""
 TASKS_BEYOND = "*"
+Drawn = dict[int, tuple[int, int]]
+"""Stratum and draw by insertion number."""
 _Place = tuple[str, int, str, int]
 _SALT = "reservoir_salt"
 _SALT_BITS = 48
@@ -66,6 +69,7 @@ class Reservoir:
     def __init__(
         self,
         db: Database,
+        older: Older,
         *,
         capacity: int,
         proof_share: float,
@@ -75,6 +79,7 @@ class Reservoir:
     ) -> None:
         proof = round(capacity * proof_share)
         self._db = db
+        self._older = older
         self._capacities = {Part.TRAIN: capacity - proof, Part.PROOF: proof}
         self._layout = layout
         self._classed = classed
@@ -82,26 +87,28 @@ class Reservoir:
         for part in self._capacities:
             self._shrink(part)
 
-    def offer(self, rows: Sequence[Leaving]) -> None:
-        """Take those whose draw is low enough; the others are deleted."""
+    def offer(self, rows: Sequence[Leaving], admit: Callable[[Drawn], set[int]]) -> set[int]:
+        """Take those whose draw is low enough; returns their insertion numbers.
+
+        Args:
+            admit: gives those a row each; returns the ones that it could.
+        """
         fit = sorted((row for row in rows if self._capacities.get(row.part, 0) > 0), key=self._place)
-        kept: list[tuple[int, int, int]] = []
-        counts: list[tuple[int, int, int]] = []
+        drawn: Drawn = {}
+        seen: list[tuple[int, list[int]]] = []
         for place, members in groupby(fit, key=self._place):
             stratum = self._stratum(place)
-            draws = [(stratum.number, self._draw(row.id), row.seq) for row in members]
-            low = [entry for entry in draws if entry[1] < stratum.threshold]
-            kept += low
-            counts.append((len(draws), len(low), stratum.number))
-        self._keep(kept)
-        taken = {seq for _, _, seq in kept}
-        self._delete([row.seq for row in rows if row.seq not in taken])
-        self._db.execute_many("UPDATE stratum SET seen = seen + ?, held = held + ? WHERE stratum = ?", counts)
+            draws = [(self._draw(row.id), row.seq) for row in members]
+            drawn |= {seq: (stratum.number, draw) for draw, seq in draws if draw < stratum.threshold}
+            seen.append((stratum.number, [seq for _, seq in draws]))
+        taken = admit(drawn) if drawn else set()
+        self._db.execute_many(
+            "UPDATE stratum SET seen = seen + ?, held = held + ? WHERE stratum = ?",
+            [(len(seqs), len(taken.intersection(seqs)), number) for number, seqs in seen],
+        )
         for part in {row.part for row in fit if row.seq in taken}:
             self._shrink(part)
-
-    def _keep(self, kept: Sequence[tuple[int, int, int]]) -> None:
-        self._db.execute_many(f"UPDATE sample SET stage = {Stage.KEPT:d}, stratum = ?, draw = ? WHERE seq = ?", kept)
+        return taken
 
     def _shrink(self, part: Part) -> None:
         held = self._db.query("SELECT coalesce(sum(held), 0) FROM stratum WHERE part = ?", (part.value,))
@@ -124,7 +131,7 @@ class Reservoir:
             self._db.execute("UPDATE stratum SET held = 0 WHERE stratum = ?", (stratum,))
             return
         seq, draw = highest[0]
-        self._delete([seq])
+        self._older.delete([int(seq)])
         self._db.execute("UPDATE stratum SET held = held - 1, threshold = ? WHERE stratum = ?", (draw, stratum))
 
     def _stratum(self, place: _Place) -> _Stratum:
@@ -152,9 +159,6 @@ class Reservoir:
 
     def _draw(self, sample_id: str) -> int:
         return int.from_bytes(blake2b(sample_id.encode(), digest_size=8, key=self._key).digest(), "big") % (DRAWS - 1)
-
-    def _delete(self, seqs: Sequence[int]) -> None:
-        self._db.execute_many("DELETE FROM sample WHERE seq = ?", [(seq,) for seq in seqs])
 
     def _salt(self, seed: int | None) -> int:
         salt = last_number(self._db, _SALT)

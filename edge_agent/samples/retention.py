@@ -1,16 +1,23 @@
 """How long a stored sample stays, and where."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby, islice
+from operator import itemgetter
 
-from edge_agent.link.database import Database, Row
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.link.database import Database
+from edge_agent.samples.chunk import PART_NUMBERS, PARTS, Chunk
 from edge_agent.samples.join import count
+from edge_agent.samples.older import Kept, Older
+from edge_agent.samples.recent import Recent
 from edge_agent.samples.record import Part
-from edge_agent.samples.reservoir import Leaving, Reservoir
-from edge_agent.samples.tables import Stage, last_number, raise_number
+from edge_agent.samples.reservoir import Drawn, Leaving, Reservoir
+from edge_agent.samples.tables import Stage
 
-_PASSED = "passed"
-_Place = tuple[int, Part]
-_LEAVING = "seq, id, part, layout, coalesce(task, ''), label, arrival IS NOT NULL FROM sample"
+_TRAIN = PART_NUMBERS[Part.TRAIN]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +57,12 @@ class Retention:
             unlabelled ones, where a later label still finds it; any other is dropped.
     """
 
-    def __init__(self, db: Database, reservoir: Reservoir, room: Room, *, label_wait_s: float) -> None:
+    def __init__(
+        self, db: Database, recent: Recent, older: Older, reservoir: Reservoir, room: Room, *, label_wait_s: float
+    ) -> None:
         self._db = db
+        self._recent = recent
+        self._older = older
         self._reservoir = reservoir
         self._room = room
         self._label_wait_s = label_wait_s
@@ -63,66 +74,141 @@ class Retention:
             newest: the highest insertion number given out.
             now_s: running time.
         """
-        last = max(newest - self._room.recent, last_number(self._db, _PASSED))
-        unlabelled = [*self._leave(last), *self._give_up_waiting(now_s - self._label_wait_s)]
-        self._drop([seq for seq, part in unlabelled if part is not Part.TRAIN])
+        last = max(newest - self._room.recent, self._recent.passed)
+        expired = self._expired(now_s - self._label_wait_s)
+        leaving = self._leave(last) if last > self._recent.passed else []
+        waiting = {*leaving, *expired}
+        unlabelled = sorted(seq for seq in waiting if self._is_train(seq))
         self._label_came(last)
-        self._set_aside([seq for seq, part in unlabelled if part is Part.TRAIN])
+        self._recent.move([seq for seq in waiting.difference(unlabelled) if seq > last], Stage.GONE)
+        self._recent.move([seq for seq in unlabelled if seq > last], Stage.UNLABELLED)
+        if last > self._recent.passed:
+            self._keep_unlabelled(last)
+            self._recent.leave(last)
+        if unlabelled:
+            self._prune()
 
-    def _leave(self, last: int) -> list[_Place]:
-        """Those up to insertion number ``last`` that were not looked at before; returns the ones without a label."""
-        passed = last_number(self._db, _PASSED)
-        if last <= passed:
-            return []
-        rows = self._db.query(
-            f"SELECT {_LEAVING} WHERE seq > ? AND seq <= ? AND stage = {Stage.RECENT:d}", (passed, last)
-        )
-        raise_number(self._db, _PASSED, last)
-        count(self._db, "evicted_samples", len(rows))
-        self._offer([row for row in rows if row[6]])
-        return self._places([(row[0], row[2]) for row in rows if not row[6]])
+    def _leave(self, last: int) -> list[int]:
+        """Offer those up to insertion number ``last`` to the reservoir; returns the ones without a label."""
+        offered: list[Leaving] = []
+        unlabelled: list[int] = []
+        left = 0
+        for chunk, rows in self._recent.reaching(last):
+            rows = rows[chunk.stages[rows] == Stage.RECENT]
+            left += len(rows)
+            has_label = chunk.arrivals[rows] > 0
+            offered += _leaving(chunk, rows[has_label])
+            unlabelled += (chunk.first + rows[~has_label]).tolist()
+        count(self._db, "evicted_samples", left)
+        if offered:
+            self._reservoir.offer(offered, self._admit)
+        return unlabelled
 
-    def _give_up_waiting(self, before_s: float) -> list[_Place]:
-        rows = self._db.query(
-            f"SELECT seq, part FROM sample WHERE arrival IS NULL AND stage = {Stage.RECENT:d} AND added_s < ?",
-            (before_s,),
-        )
-        count(self._db, "expired_samples", len(rows))
-        return self._places(rows)
+    def _expired(self, before_s: float) -> list[int]:
+        """Insertion numbers of those that have waited for their label since before then."""
+        expired: list[int] = []
+        for chunk in self._recent.chunks:
+            if chunk.oldest_s >= before_s:
+                continue
+            rows = self._recent.alive(chunk)
+            rows = rows[(chunk.stages[rows] == Stage.RECENT) & (chunk.arrivals[rows] == 0)]
+            added_s = chunk.added_s[rows]
+            chunk.oldest_s = float(added_s.min(initial=np.inf, where=added_s >= before_s))
+            expired += (chunk.first + rows[added_s < before_s]).tolist()
+        count(self._db, "expired_samples", len(expired))
+        return expired
+
+    def _is_train(self, seq: int) -> bool:
+        found = self._recent.stored(seq)
+        return found is not None and found[0].parts[found[1]] == _TRAIN
 
     def _label_came(self, last: int) -> None:
         """Unlabelled ones whose label came all the same: recent again, or on to the reservoir."""
-        # SQLite would take the index of all labelled samples by itself, and read every one of them at each insertion.
-        rows = self._db.query(
-            f"SELECT {_LEAVING} INDEXED BY sample_unlabelled WHERE stage = {Stage.UNLABELLED:d} AND arrival IS NOT NULL"
-        )
-        self._move([row[0] for row in rows if row[0] > last], Stage.RECENT)
-        self._offer([row for row in rows if row[0] <= last])
-
-    def _offer(self, rows: list[Row]) -> None:
-        with self._db.understood():
-            leaving = [Leaving(row[0], row[1], Part(row[2]), row[3], row[4], row[5]) for row in rows]
-        if leaving:
-            self._reservoir.offer(leaving)
-
-    def _places(self, rows: list[Row]) -> list[_Place]:
-        with self._db.understood():
-            return [(row[0], Part(row[1])) for row in rows]
-
-    def _set_aside(self, seqs: list[int]) -> None:
-        """Keep the newest without a label."""
-        if not seqs:
+        recent, self._recent.came = self._recent.came, []
+        older, self._older.came = self._older.came, []
+        if not recent and not older:
             return
-        self._move(seqs, Stage.UNLABELLED)
-        of_them = f"stage = {Stage.UNLABELLED:d} AND arrival IS NULL"
-        self._db.execute(
-            f"DELETE FROM sample WHERE {of_them} AND seq <="
-            f" (SELECT seq FROM sample WHERE {of_them} ORDER BY seq DESC LIMIT 1 OFFSET ?)",
-            (self._room.unlabelled,),
-        )
+        self._recent.move([seq for seq in recent if seq > last], Stage.RECENT)
+        with self._db.understood():
+            offered = [Leaving(row[0], row[1], Part(row[2]), *row[3:]) for row in self._older.leaving(older)]
+        for found in (self._recent.stored(seq) for seq in recent if seq <= last):
+            offered += _leaving(found[0], np.array([found[1]])) if found else []
+        if offered:
+            taken = self._reservoir.offer(offered, self._admit)
+            self._older.delete([seq for seq in older if seq not in taken])
 
-    def _move(self, seqs: list[int], stage: Stage) -> None:
-        self._db.execute_many(f"UPDATE sample SET stage = {stage:d} WHERE seq = ?", [(seq,) for seq in seqs])
+    def _admit(self, drawn: Drawn) -> set[int]:
+        """Give those that the reservoir takes a row of their own; returns the ones that could be read."""
+        older = [seq for seq in drawn if seq <= self._recent.passed]
+        self._older.keep([(*drawn[seq], seq) for seq in older])
+        admitted = set(older)
+        for chunk, rows in self._by_chunk([seq for seq in drawn if seq > self._recent.passed]):
+            kept = self._kept(chunk, rows, Stage.KEPT, drawn)
+            self._older.insert(kept)
+            admitted.update(one.seq for one in kept)
+        return admitted
 
-    def _drop(self, seqs: list[int]) -> None:
-        self._db.execute_many("DELETE FROM sample WHERE seq = ?", [(seq,) for seq in seqs])
+    def _keep_unlabelled(self, last: int) -> None:
+        """Those that leave without a label and are of the train part get a row of their own."""
+        for chunk, rows in list(self._recent.reaching(last)):
+            rows = rows[(chunk.arrivals[rows] == 0) & (chunk.parts[rows] == _TRAIN)]
+            if len(rows):
+                self._older.insert(self._kept(chunk, rows, Stage.UNLABELLED, {}))
+
+    def _prune(self) -> None:
+        """Keep the newest without a label."""
+        recent: list[int] = []
+        for chunk in self._recent.chunks:
+            rows = self._recent.alive(chunk)
+            rows = rows[(chunk.stages[rows] == Stage.UNLABELLED) & (chunk.arrivals[rows] == 0)]
+            recent += (chunk.first + rows).tolist()
+        surplus = len(recent) + len(self._older.waiting) - self._room.unlabelled
+        if surplus > 0:
+            oldest = list(islice(self._older.waiting, surplus))
+            self._older.delete(oldest)
+            self._recent.move(recent[: surplus - len(oldest)], Stage.GONE)
+
+    def _by_chunk(self, seqs: Sequence[int]) -> Iterator[tuple[Chunk, NDArray[np.intp]]]:
+        """Recent samples that are stored: chunks, and their rows there."""
+        found = [place for seq in seqs if (place := self._recent.stored(seq)) is not None]
+        for chunk, places in groupby(sorted(found, key=lambda place: place[0].first + place[1]), key=itemgetter(0)):
+            yield chunk, np.array([row for _, row in places])
+
+    def _kept(self, chunk: Chunk, rows: NDArray[np.intp], stage: Stage, drawn: Drawn) -> list[Kept]:
+        """Samples of a chunk as they are kept beyond it; none, if it is spoilt."""
+        features, outputs = self._recent.features(chunk), self._recent.outputs(chunk)
+        if features is None or outputs is None:
+            return []
+        kept = []
+        for row in rows.tolist():
+            seq = chunk.first + row
+            stratum, draw = drawn.get(seq, (None, None))
+            arrival = int(chunk.arrivals[row]) or None
+            kept.append(
+                Kept(
+                    seq=seq,
+                    id=chunk.ids[row],
+                    time_s=float(chunk.times[row]),
+                    part=PARTS[chunk.parts[row]],
+                    layout=chunk.layout,
+                    model=chunk.model,
+                    added_s=float(chunk.added_s[row]),
+                    output=outputs[row].tobytes(),
+                    label=chunk.label(row) if arrival else None,
+                    arrival=arrival,
+                    task=chunk.task(row),
+                    stage=stage,
+                    stratum=stratum,
+                    draw=draw,
+                    features=features[row].tobytes(),
+                )
+            )
+        return kept
+
+
+def _leaving(chunk: Chunk, rows: NDArray[np.intp]) -> list[Leaving]:
+    parts, labels = chunk.parts[rows].tolist(), chunk.label_list(rows)
+    return [
+        Leaving(chunk.first + row, chunk.ids[row], PARTS[part], chunk.layout, chunk.task(row) or "", label)
+        for row, part, label in zip(rows.tolist(), parts, labels, strict=True)
+    ]

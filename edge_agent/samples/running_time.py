@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from edge_agent.link.database import Database
+from edge_agent.samples.chunk import read_chunks
 
 
 class RunningTime:
@@ -18,11 +19,12 @@ class RunningTime:
     """
 
     def __init__(self, db: Database, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        newest = db.query(
-            "SELECT max(coalesce((SELECT added_s FROM sample ORDER BY seq DESC LIMIT 1), 0.0),"
-            " coalesce((SELECT added_s FROM early_label ORDER BY place DESC LIMIT 1), 0.0))"
+        rows = db.query(
+            "SELECT added_s FROM (SELECT added_s FROM sample ORDER BY seq DESC LIMIT 1) UNION ALL"
+            " SELECT added_s FROM (SELECT added_s FROM early_label ORDER BY place DESC LIMIT 1)"
         )
-        self._began_s = float(newest[0][0]) - monotonic_s()
+        newest = [chunk.added_s[-1] for chunk in read_chunks(db)[0][-1:]]
+        self._began_s = max([0.0, *(float(row[0]) for row in rows), *map(float, newest)]) - monotonic_s()
         self._monotonic_s = monotonic_s
 
     def now_s(self) -> float:

@@ -1,6 +1,11 @@
 """Which part of the replay store a sample belongs to."""
 
+import math
+from collections.abc import Sequence
 from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.samples.record import Part
 
@@ -19,5 +24,13 @@ def part_of(sample_id: str, group: str | None, *, holdout: bool, proof_share: fl
     if holdout:
         return Part.HOLDOUT
     key = sample_id if group is None else group
-    point = int.from_bytes(blake2b(key.encode(), digest_size=_DIGEST_BYTES).digest(), "big")
-    return Part.PROOF if point < proof_share * 2 ** (8 * _DIGEST_BYTES) else Part.TRAIN
+    return Part.PROOF if proof_rows([key], proof_share)[0] else Part.TRAIN
+
+
+def proof_rows(keys: Sequence[str], proof_share: float) -> NDArray[np.bool_]:
+    """(n,) whether a sample is of the proof part, by the id or group that it is hashed by."""
+    if proof_share <= 0:
+        return np.zeros(len(keys), np.bool_)
+    digests = b"".join([blake2b(key.encode(), digest_size=_DIGEST_BYTES).digest() for key in keys])
+    below = math.ceil(proof_share * 2 ** (8 * _DIGEST_BYTES))
+    return np.frombuffer(digests, ">u8") < np.uint64(below)

@@ -1,16 +1,20 @@
 """The replay store: what was served, its late labels, and what may be trained on."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.link.database import Database
-from edge_agent.samples.join import ARRIVAL, LabelJoin, count, known_ids
+from edge_agent.samples.chunk import PART_NUMBERS, Chunk
+from edge_agent.samples.join import LabelJoin, count
 from edge_agent.samples.layout import FeatureLayout, finite_rows
-from edge_agent.samples.reading import evaluation_set, feature_set, insertion_of, training_set, usable_count
+from edge_agent.samples.migration import move_old_rows
+from edge_agent.samples.older import Older
+from edge_agent.samples.recent import SPOILT, Recent
 from edge_agent.samples.record import (
     ID_CHARS,
     FeatureSet,
@@ -21,18 +25,21 @@ from edge_agent.samples.record import (
     SampleBatch,
     SampleSet,
     StoreCounts,
+    are_sample_ids,
     is_sample_id,
 )
 from edge_agent.samples.reservoir import Reservoir
 from edge_agent.samples.retention import Retention, Room
+from edge_agent.samples.segments import SEGMENT_BYTES, Segments
 from edge_agent.samples.selection import NEWEST, Mixture
-from edge_agent.samples.split import part_of
-from edge_agent.samples.tables import COMPONENT, TABLES, Stage, last_number, raise_number, take_numbers
+from edge_agent.samples.split import proof_rows
+from edge_agent.samples.tables import ARRIVAL, COMPONENT, SAMPLE, TABLES, Stage, last_number, raise_number, take_numbers
+from edge_agent.samples.view import View, find_insertion
 from edge_agent.wire.manifest import TensorSpec
 
 MIB = 1024 * 1024
-SAMPLE = "sample"
 ORIGINS_KEPT = 100
+SEGMENTS_AT_LEAST = 16
 _PAGE_BYTES = 4096
 _OVERHEAD_BYTES = 512
 
@@ -86,21 +93,31 @@ class SampleStore:
         self._layout = FeatureLayout(inputs)
         self._proof_share = proof_share
         self._label_wait_s = label_wait_s
-        self._join = LabelJoin(db, classes=classes, task_classes=task_classes, ignored=ignored_label)
+        self._changed_in = -1
+        self._segments = Segments(db.path, most_bytes=min(SEGMENT_BYTES, max(1, max_bytes // SEGMENTS_AT_LEAST)))
         room = Room(max(1, max_samples), reservoir_samples, unlabelled_samples)
         room = room.within(max(1, max_bytes // stored_bytes(self._layout.row_bytes)))
+        move_old_rows(db, self._segments)
         with db.transaction():
             db.execute("INSERT OR IGNORE INTO layout (digest) VALUES (?)", (self._layout.digest,))
-            db.execute("DELETE FROM model WHERE model NOT IN (SELECT model FROM sample)")
+            db.execute("DELETE FROM model WHERE model NOT IN (SELECT model FROM sample UNION SELECT model FROM chunk)")
+            self._number = int(db.query("SELECT layout FROM layout WHERE digest = ?", (self._layout.digest,))[0][0])
+            self._older = Older(db)
+            self._recent = Recent(db, self._segments)
+            self._recent.begin()
+            self._join = LabelJoin(
+                db, self._recent, self._older, classes=classes, task_classes=task_classes, ignored=ignored_label
+            )
             reservoir = Reservoir(
                 db,
+                self._older,
                 capacity=room.reservoir,
                 proof_share=proof_share,
-                layout=self._layout_number(),
+                layout=self._number,
                 classed=classes is not None,
                 seed=reservoir_seed,
             )
-        self._retention = Retention(db, reservoir, room, label_wait_s=label_wait_s)
+        self._retention = Retention(db, self._recent, self._older, reservoir, room, label_wait_s=label_wait_s)
 
     def add(self, batch: SampleBatch, predicted: Predicted, now_s: float) -> list[LabelledRow]:
         """Store served samples; those whose label was there before are returned, joined.
@@ -111,16 +128,18 @@ class SampleStore:
             DataError: lengths, shapes, an id or a time are wrong; nothing is stored then.
         """
         _check(batch, predicted)
-        with self._db.transaction():
-            known = known_ids(self._db, batch.ids)
-            fresh = list(
-                {name: row for row, name in reversed(list(enumerate(batch.ids))) if name not in known}.values()
-            )
-            fresh.sort()
-            count(self._db, "duplicate_samples", len(batch.ids) - len(fresh))
-            seqs = self._insert(batch, predicted, fresh, now_s)
-            joined = self._join.meet(seqs)
-            self._retention.apply(last_number(self._db, SAMPLE), now_s)
+        with self._changing():
+            fresh = self._fresh(batch.ids)
+            features = self._layout.matrix(batch.features, fresh)
+            seq = last_number(self._db, SAMPLE)
+            joined: list[LabelledRow] = []
+            if batch.ids if fresh is None else fresh:
+                made = self._made(batch, predicted, fresh, now_s)
+                self._recent.add(made, _outputs(predicted, fresh), features)
+                joined = self._join.meet(made.first, made.ids)
+                seq = made.end - 1
+            self._retention.apply(seq, now_s)
+            self._recent.flush()
         return joined
 
     def label(self, labels: Sequence[Label], now_s: float) -> list[LabelledRow]:
@@ -129,14 +148,16 @@ class SampleStore:
         Late, out of order, before the sample, twice: all are taken, the first valid one stands.
         A label that is no class or not finite is refused (logged by name) and counted.
         """
-        with self._db.transaction():
+        with self._changing():
             joined = self._join.arrive(labels, now_s)
             self._join.expire(now_s - self._label_wait_s)
+            self._recent.flush()
         return joined
 
     def labelled_since(self, cursor: int, limit: int) -> list[LabelledRow]:
         """At most ``limit`` labelled samples with an arrival number above ``cursor``, in order."""
-        return self._join.since(cursor, limit)
+        with self._changing():
+            return self._join.since(cursor, limit)
 
     def resume_after(self, cursor: int) -> None:
         """Give out arrival numbers above ``cursor`` only.
@@ -153,37 +174,45 @@ class SampleStore:
         The place of a sample that was asked for once is remembered after its eviction. One that
         the store has lost (power cut) counts as inserted now: nothing older is trained on.
         """
-        with self._db.transaction():
-            if from_sample is not None:
-                self._remember(from_sample)
-            return usable_count(self._db, self._layout, Part.TRAIN, from_sample, task=task)
+        with self._changing():
+            first = 0 if from_sample is None else self._remember(from_sample)
+            return self._recent.count(self._number, PART_NUMBERS[Part.TRAIN], first, task)
 
     def training_set(
         self, from_sample: str | None, limit: int, *, task: str | None = None, mixture: Mixture = NEWEST
     ) -> SampleSet:
         """The newest ``limit`` of :meth:`trainable_count`'s samples, oldest first; older ones if the mixture asks."""
-        return training_set(self._db, self._layout, from_sample=from_sample, limit=limit, task=task, mixture=mixture)
+        with self._view() as view:
+            return view.training_set(from_sample=from_sample, limit=limit, task=task, mixture=mixture)
 
     def feature_set(self, from_sample: str | None, limit: int, *, task: str | None = None) -> FeatureSet:
         """The newest ``limit`` samples of the train part, with labels or without."""
-        return feature_set(self._db, self._layout, from_sample=from_sample, limit=limit, task=task)
+        with self._view() as view:
+            return view.feature_set(from_sample=from_sample, limit=limit, task=task)
 
     def evaluation_set(self, since_sample: str | None, limit: int) -> SampleSet:
         """The newest labelled holdout samples; if there is none, those of the proof part."""
-        return evaluation_set(self._db, self._layout, since_sample=since_sample, limit=limit)
+        with self._view() as view:
+            return view.evaluation_set(since_sample=since_sample, limit=limit)
 
     @property
     def counts(self) -> StoreCounts:
-        """What is held, dropped and refused. Cost: reads an index of all samples."""
-        with self._db.transaction():
-            samples, labelled = self._db.query("SELECT count(*), count(arrival) FROM sample")[0]
-            stages: dict[int, int] = dict(self._db.query("SELECT stage, count(*) FROM sample GROUP BY stage"))
+        """What is held, dropped and refused. Cost: O(samples held), in memory but for the older ones."""
+        with self._changing():
+            older = self._db.query("SELECT stage, count(*), count(arrival) FROM sample GROUP BY stage")
+            recent = self._recent.stages()
+            stages = {stage: int(recent[:, stage].sum()) for stage in Stage}
+            labelled = int(recent[1].sum())
+            for stage, samples, with_label in older:
+                stages[Stage(stage)] += samples
+                labelled += with_label
+            samples = sum(stages.values())
             return StoreCounts(
                 samples=samples,
                 pending=samples - labelled,
                 labelled=labelled,
-                reservoir=stages.get(Stage.KEPT, 0),
-                unlabelled=stages.get(Stage.UNLABELLED, 0),
+                reservoir=stages[Stage.KEPT],
+                unlabelled=stages[Stage.UNLABELLED],
                 early_labels=self._db.query("SELECT count(*) FROM early_label")[0][0],
                 duplicate_samples=last_number(self._db, "duplicate_samples"),
                 repeated_labels=last_number(self._db, "repeated_labels"),
@@ -191,6 +220,7 @@ class SampleStore:
                 unmatched_labels=last_number(self._db, "unmatched_labels"),
                 expired_samples=last_number(self._db, "expired_samples"),
                 evicted_samples=last_number(self._db, "evicted_samples"),
+                spoilt_samples=last_number(self._db, SPOILT),
             )
 
     @property
@@ -198,65 +228,69 @@ class SampleStore:
         """That of :attr:`counts` alone, read from one row."""
         return last_number(self._db, "refused_labels")
 
-    def _insert(self, batch: SampleBatch, predicted: Predicted, rows: list[int], now_s: float) -> dict[str, int]:
-        if not rows:
-            return {}
-        first = take_numbers(self._db, SAMPLE, len(rows))
-        seqs = {batch.ids[row]: first + place for place, row in enumerate(rows)}
-        outputs = np.ascontiguousarray(predicted.outputs, dtype="<f4").reshape(len(batch.ids), -1)
-        parts, tasks = self._parts(batch), batch.tasks or [None] * len(batch.ids)
-        layout, model = self._layout_number(), self._model_number(predicted)
-        self._db.execute_values(
-            "INSERT INTO sample (seq, id, time_s, part, layout, model, added_s, output, task)",
-            [
-                (
-                    seqs[batch.ids[row]],
-                    batch.ids[row],
-                    batch.times[row],
-                    parts[row].value,
-                    layout,
-                    model,
-                    now_s,
-                    outputs[row].tobytes(),
-                    tasks[row],
-                )
-                for row in rows
-            ],
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """A transaction in which what is held in memory is what the database holds."""
+        with self._db.transaction():
+            if self._db.undone == self._changed_in:
+                self._older.load()
+                self._recent.load()
+                self._join.load()
+            self._changed_in = self._db.transactions
+            self._recent.remove_files()
+            yield
+
+    @contextmanager
+    def _view(self) -> Iterator[View]:
+        with self._db.transaction():
+            yield View(self._db, self._layout, self._segments, absent_is_spoilt=True)
+
+    def _fresh(self, ids: Sequence[str]) -> list[int] | None:
+        """Rows of samples that are not stored, each once; None: all of them."""
+        recent, older = self._recent.places, self._older.seqs
+        if len(set(ids)) == len(ids) and recent.keys().isdisjoint(ids) and (not older or older.keys().isdisjoint(ids)):
+            return None
+        rows = {name: row for row, name in reversed(list(enumerate(ids))) if name not in recent and name not in older}
+        count(self._db, "duplicate_samples", len(ids) - len(rows))
+        return sorted(rows.values())
+
+    def _made(self, batch: SampleBatch, predicted: Predicted, rows: list[int] | None, now_s: float) -> Chunk:
+        chosen = range(len(batch.ids)) if rows is None else rows
+        parts = self._parts(batch)
+        times = np.array(batch.times, np.float64)
+        model = (predicted.bundle, predicted.weights, predicted.version, predicted.cohort)
+        return Chunk.made(
+            take_numbers(self._db, SAMPLE, len(chosen)),
+            self._number,
+            self._recent.model_number(model),
+            self._layout.row_bytes,
+            batch.ids if rows is None else [batch.ids[row] for row in rows],
+            [batch.tasks[row] for row in chosen] if any(batch.tasks) else [],
+            times if rows is None else times[rows],
+            np.full(len(chosen), now_s, np.float64),
+            parts if rows is None else parts[rows],
         )
-        packed = self._layout.pack(batch.features, rows)
-        self._db.execute_values("INSERT INTO features", list(zip(seqs.values(), packed, strict=True)))
-        return seqs
 
-    def _parts(self, batch: SampleBatch) -> list[Part]:
-        fit = finite_rows(batch.features, len(batch.ids))
-        groups = batch.groups or [None] * len(batch.ids)
-        holdouts = batch.holdouts or [False] * len(batch.ids)
-        parts = [
-            part_of(name, group, holdout=holdout, proof_share=self._proof_share)
-            for name, group, holdout in zip(batch.ids, groups, holdouts, strict=True)
-        ]
-        return [
-            part if ok or part is Part.HOLDOUT else Part.UNFIT for part, ok in zip(parts, fit.tolist(), strict=True)
-        ]
+    def _parts(self, batch: SampleBatch) -> NDArray[np.uint8]:
+        """(n,) places in ``PARTS``."""
+        n = len(batch.ids)
+        parts = np.full(n, PART_NUMBERS[Part.TRAIN], np.uint8)
+        keys = batch.ids
+        if any(batch.groups):
+            keys = [name if group is None else group for name, group in zip(batch.ids, batch.groups, strict=True)]
+        parts[proof_rows(keys, self._proof_share)] = PART_NUMBERS[Part.PROOF]
+        parts[~finite_rows(batch.features, n)] = PART_NUMBERS[Part.UNFIT]
+        if batch.holdouts:
+            parts[np.array(batch.holdouts, np.bool_)] = PART_NUMBERS[Part.HOLDOUT]
+        return parts
 
-    def _layout_number(self) -> int:
-        return int(self._db.query("SELECT layout FROM layout WHERE digest = ?", (self._layout.digest,))[0][0])
-
-    def _model_number(self, predicted: Predicted) -> int:
-        key = (predicted.bundle, predicted.weights, predicted.version, predicted.cohort)
-        where = "bundle = ? AND weights = ? AND version = ? AND cohort = ?"
-        found = self._db.query(f"SELECT model FROM model WHERE {where}", key)
-        if not found:
-            self._db.execute("INSERT INTO model (bundle, weights, version, cohort) VALUES (?, ?, ?, ?)", key)
-            found = self._db.query(f"SELECT model FROM model WHERE {where}", key)
-        return int(found[0][0])
-
-    def _remember(self, sample_id: str) -> None:
-        seq = insertion_of(self._db, sample_id)
+    def _remember(self, sample_id: str) -> int:
+        seq = find_insertion(self._db, sample_id, self._recent.places.get(sample_id))
         if seq is None:
             seq = last_number(self._db, SAMPLE) + 1
         self._db.execute("INSERT OR IGNORE INTO origin (id, seq) VALUES (?, ?)", (sample_id, seq))
         self._db.execute("DELETE FROM origin WHERE place <= (SELECT max(place) FROM origin) - ?", (ORIGINS_KEPT,))
+        return seq
 
 
 def stored_bytes(row_bytes: int) -> int:
@@ -266,14 +300,23 @@ def stored_bytes(row_bytes: int) -> int:
     return _OVERHEAD_BYTES + (_PAGE_BYTES // rows_a_page if rows_a_page else pages * _PAGE_BYTES)
 
 
+def _outputs(predicted: Predicted, rows: list[int] | None) -> NDArray[np.float32]:
+    """(n, k) the primary outputs of some rows; None: of all."""
+    n = len(predicted.outputs)
+    outputs = np.ascontiguousarray(predicted.outputs, dtype="<f4").reshape(n, -1)
+    return outputs if rows is None else outputs[rows]
+
+
 def _check(batch: SampleBatch, predicted: Predicted) -> None:
     n = len(batch.ids)
     lengths = {len(batch.times), len(predicted.outputs), *(len(array) for array in batch.features.values())}
     lengths |= {len(column) for column in (batch.groups, batch.holdouts, batch.tasks) if column}
     if lengths != {n}:
         raise DataError(f"{n} sample ids stand beside columns of {sorted(lengths)} rows")
-    for name, time_s in zip(batch.ids, batch.times, strict=True):
-        if not is_sample_id(name):
-            raise DataError(f"sample id {name[:ID_CHARS]!r} must have 1 to {ID_CHARS} characters, none a control one")
-        if not math.isfinite(time_s):
-            raise DataError(f"sample {name!r}: time {time_s} is not finite")
+    if not are_sample_ids(batch.ids):
+        name = next(name for name in batch.ids if not is_sample_id(name))
+        raise DataError(f"sample id {name[:ID_CHARS]!r} must have 1 to {ID_CHARS} characters, none a control one")
+    finite = np.isfinite(np.array(batch.times, np.float64))
+    if not finite.all():
+        row = int(np.flatnonzero(~finite)[0])
+        raise DataError(f"sample {batch.ids[row]!r}: time {batch.times[row]} is not finite")

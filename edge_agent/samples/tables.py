@@ -5,6 +5,9 @@ from enum import IntEnum
 from edge_agent.link.database import Database
 
 COMPONENT = "samples"
+SAMPLE = "sample"
+ARRIVAL = "arrival"
+PASSED = "passed"
 
 # Append only: a statement already applied somewhere is never edited.
 TABLES = (
@@ -54,15 +57,26 @@ TABLES = (
         seen INTEGER NOT NULL, held INTEGER NOT NULL, threshold INTEGER NOT NULL,
         UNIQUE (part, layout, task, class)
     )""",
+    "DROP INDEX sample_pending",
+    # The recent samples lie in chunks; only those that outlast them have rows in `sample`.
+    """CREATE TABLE chunk (
+        first INTEGER PRIMARY KEY,
+        layout INTEGER NOT NULL, model INTEGER NOT NULL,
+        segment INTEGER NOT NULL, start INTEGER NOT NULL, checksum INTEGER NOT NULL, row_bytes INTEGER NOT NULL,
+        served BLOB NOT NULL, outputs BLOB NOT NULL
+    )""",
+    # Labels lie apart, so that their arrival does not rewrite what was served.
+    "CREATE TABLE joined (first INTEGER PRIMARY KEY, data BLOB NOT NULL)",
 )
 
 
 class Stage(IntEnum):
-    """Where in the store a sample is: among the newest, in the reservoir, or kept though its label never came."""
+    """Where in the store a sample is: among the newest, in the reservoir, kept though its label never came, nowhere."""
 
     RECENT = 0
     KEPT = 1
     UNLABELLED = 2
+    GONE = 3
 
 
 def take_numbers(db: Database, name: str, count: int) -> int:

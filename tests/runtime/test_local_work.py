@@ -1,7 +1,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +38,7 @@ from edge_agent.wire.updates import decode_update
 from server_bridge.demo.broker import Mosquitto, free_port
 from tests.link.peers import TOPICS, Publisher
 from tests.runtime.desk import GATEWAY, wait
+from tests.samples.inside import rewrite, wrong_but_for_holdout
 from tests.training.stored_samples import store_samples
 from tests.training.tiny_bundle import tiny_weights
 
@@ -225,8 +225,7 @@ def test_a_long_round_tells_its_progress_at_the_lowest_priority(tmp_path: Path, 
 def test_a_round_that_made_things_worse_gives_its_figures_and_no_update(tmp_path: Path, bundle: Bundle) -> None:
     wrong = tmp_path / "wrong.db"
     store_samples(wrong, 100)
-    with closing(open_database(wrong)) as db, db.transaction():
-        db.execute("UPDATE sample SET label = (label + 1) % 3 WHERE part <> 'holdout'")
+    rewrite(wrong, wrong_but_for_holdout)
     bench = Bench(tmp_path, bundle, wrong)
     base = bench.hold(encode_weights(tiny_weights()))
     asked = {"base": base, "epochs": 5, "learning_rate": 0.5, "batch_size": 8}

@@ -26,6 +26,7 @@ from edge_agent.samples.selection import Mixture
 from edge_agent.samples.store import SampleStore
 from edge_agent.samples.tables import Stage
 from tests.power_cut import Power, at_every_step, until_the_cut
+from tests.samples.inside import lying
 from tests.samples.served import CLASSES, INPUTS, batch, predictions
 
 DAY_S = 86_400.0
@@ -60,10 +61,9 @@ def put(store: SampleStore, numbers: range | list[int], labels: list[int] | list
     store.add(batch(*numbers), predictions(len(numbers)), now_s)
 
 
-def held(db: Database, stage: Stage = Stage.KEPT) -> list[tuple[int, int]]:
+def held(db: Database, stage: Stage = Stage.KEPT) -> list[tuple[int, float | int]]:
     """Number and label of every sample at a stage, oldest first."""
-    rows = db.query("SELECT id, label FROM sample WHERE stage = ? ORDER BY seq", (int(stage),))
-    return [(int(row[0][1:]), row[1]) for row in rows]
+    return [(int(one.id[1:]), one.label) for one in lying(db) if one.stage == stage and one.label is not None]
 
 
 def consistent(db: Database) -> None:
@@ -117,7 +117,7 @@ def test_proof_samples_have_their_share_and_training_never_reads_them(tmp_path: 
             put(store, range(start, start + 100), [n % CLASSES for n in range(start, start + 100)])
         parts: dict[str, int] = dict(db.query("SELECT part, count(*) FROM sample WHERE stage = 1 GROUP BY part"))
         assert parts == {Part.TRAIN: 15, Part.PROOF: 5}
-        ids = {row[0] for row in db.query("SELECT id FROM sample WHERE part = 'proof'")}
+        ids = {one.id for one in lying(db) if one.part == Part.PROOF}
         assert not ids & set(store.training_set(None, 100, mixture=Mixture(0.9)).ids)
 
 
@@ -146,8 +146,7 @@ def test_any_history_leaves_the_store_within_its_bounds_and_its_books_right(
             store = store_on(db, recent=6, reservoir=size)
         consistent(db)
         assert len(held(db)) <= size
-        unlabelled = db.query("SELECT count(*) FROM sample WHERE stage = 2 AND arrival IS NULL")
-        assert unlabelled[0][0] <= 5
+        assert sum(one.stage == Stage.UNLABELLED and one.label is None for one in lying(db)) <= 5
     db.close()
 
 
@@ -170,7 +169,7 @@ def test_only_the_newest_unlabelled_ones_of_the_train_part_stay(tmp_path: Path) 
         for start in range(0, 60, 10):
             store.add(batch(*range(start, start + 10)), predictions(10), 0.0)
         assert store.counts.unlabelled == 5
-        assert {row[0] for row in db.query("SELECT part FROM sample WHERE stage = 2")} == {"train"}
+        assert {one.part for one in lying(db) if one.stage == Stage.UNLABELLED} == {"train"}
 
 
 def test_a_set_takes_its_share_from_before_the_drift_and_the_rest_from_after(tmp_path: Path) -> None:
@@ -205,7 +204,7 @@ def test_with_rehearsal_old_proof_samples_are_judged_on_too(tmp_path: Path) -> N
         mixed = read_evaluation_set(path, INPUTS, since_sample="s100", limit=50, mixture=mixture)
         assert (plain.part, plain.rehearsed, mixed.rehearsed) == (Part.PROOF, 0, len(plain.ids))
         assert mixed.ids[mixed.rehearsed :] == plain.ids
-        parts = {row[0]: row[1] for row in db.query("SELECT id, part FROM sample")}
+        parts = {one.id: one.part for one in lying(db)}
         assert {parts[name] for name in mixed.ids} == {Part.PROOF}
         store.add(batch(200, 201, holdouts=[True, True]), predictions(2), 0.0)
         store.label([Label("s200", 0), Label("s201", 1)], 0.0)

@@ -6,21 +6,23 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edge_agent.errors import StorageError
-from edge_agent.link.database import open_database
 from edge_agent.model.bundle import Bundle
+from edge_agent.samples.chunk import PART_NUMBERS, Chunk
+from edge_agent.samples.record import Part
 from edge_agent.training.job import JOB_FILE, RESULT_FILE, Lineage, read_result
 from edge_agent.training.residual import decode_residual
 from edge_agent.training.supervisor import TrainingSupervisor
 from edge_agent.wire.updates import decode_update
 from tests.e2e.test_storage_faults import disk
+from tests.samples.inside import rewrite, wrong_but_for_holdout
 from tests.training.jobs import evaluation_job, training_job
 from tests.training.stored_samples import store_samples
 from tests.training.test_supervisor import LONG_EPOCHS, WAIT_S, run, wait_for_outcome, worker_pids
@@ -43,20 +45,25 @@ def supervisor(tmp_path: Path) -> Iterator[TrainingSupervisor]:
     one.stop()
 
 
-def relabelled(path: Path, where: str, label: str) -> Path:
+def relabelled(path: Path, change: Callable[[Chunk], None]) -> Path:
     """A store of 100 samples some of whose labels are others."""
     store_samples(path, 100)
-    with closing(open_database(path)) as db, db.transaction():
-        db.execute(f"UPDATE sample SET label = {label} WHERE {where}")
+    rewrite(path, change)
     return path
+
+
+def without_labels(chunk: Chunk, rows: NDArray[np.bool_]) -> None:
+    chunk.arrivals[rows] = 0
+
+
+def all_of_class_two(chunk: Chunk) -> None:
+    chunk.labels[:] = 2
 
 
 def test_without_any_label_a_round_is_refused_with_its_counts(
     supervisor: TrainingSupervisor, bundle: Bundle, tmp_path: Path
 ) -> None:
-    path = relabelled(tmp_path / "s.db", "0", "0")
-    with closing(open_database(path)) as db, db.transaction():
-        db.execute("UPDATE sample SET arrival = NULL, label = NULL")
+    path = relabelled(tmp_path / "s.db", lambda chunk: without_labels(chunk, chunk.parts >= 0))
     outcome = run(supervisor, training_job(bundle, path, min_samples=7))
     assert (outcome.reason, outcome.detail) == ("too-few-samples", "0 of 7")
     outcome = run(supervisor, evaluation_job(bundle, path))
@@ -64,9 +71,11 @@ def test_without_any_label_a_round_is_refused_with_its_counts(
 
 
 def test_labels_of_some_samples_are_enough(supervisor: TrainingSupervisor, bundle: Bundle, tmp_path: Path) -> None:
-    path = relabelled(tmp_path / "s.db", "0", "0")
-    with closing(open_database(path)) as db, db.transaction():
-        db.execute("UPDATE sample SET arrival = NULL, label = NULL WHERE seq % 4 <> 0 OR part = 'holdout'")
+    holdout = PART_NUMBERS[Part.HOLDOUT]
+    path = relabelled(
+        tmp_path / "s.db",
+        lambda chunk: without_labels(chunk, (np.arange(chunk.first, chunk.end) % 4 != 0) | (chunk.parts == holdout)),
+    )
     outcome = run(supervisor, training_job(bundle, path))
     assert outcome.ok, outcome
     assert outcome.metrics["num-examples"] < 25
@@ -75,7 +84,7 @@ def test_labels_of_some_samples_are_enough(supervisor: TrainingSupervisor, bundl
 def test_a_single_class_is_trained_on_and_told_or_refused_by_setting(
     supervisor: TrainingSupervisor, bundle: Bundle, tmp_path: Path
 ) -> None:
-    path = relabelled(tmp_path / "s.db", "1", "2")
+    path = relabelled(tmp_path / "s.db", all_of_class_two)
     outcome = run(supervisor, training_job(bundle, path))
     assert outcome.ok, outcome
     assert outcome.metrics["classes-seen"] == 1
@@ -96,7 +105,7 @@ def test_batches_of_one_and_a_lonely_sample_train(
 def test_a_round_on_wrong_labels_made_things_worse_and_sends_nothing_unless_asked(
     supervisor: TrainingSupervisor, bundle: Bundle, tmp_path: Path
 ) -> None:
-    path = relabelled(tmp_path / "s.db", "part <> 'holdout'", "(label + 1) % 3")
+    path = relabelled(tmp_path / "s.db", wrong_but_for_holdout)
     job = training_job(bundle, path, epochs=5)
     outcome = run(supervisor, job)
     assert (outcome.ok, outcome.reason, outcome.update) == (False, "made-worse", None)

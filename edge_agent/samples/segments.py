@@ -1,0 +1,136 @@
+"""Features of the recent samples in files that are only appended to, and removed whole."""
+
+import os
+import zlib
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.errors import DataError, StorageError
+from edge_agent.link.durable import DISK, FileOperations, make_directory, storage_errors
+
+SEGMENT_BYTES = 8 * 1024 * 1024
+"""A file is removed when all its samples have left: so much room may be held by samples that are gone."""
+
+
+class SegmentGone(StorageError):
+    """The agent has removed the file since the database was looked at: look again."""
+
+
+class Segments:
+    """Numbered files in a folder beside the sample store's database.
+
+    What is written is not synced at each commit, as the database's own log is not: a file is when it is full, and the
+    last one at the next start. What a power cut took is found by its checksum.
+
+    Args:
+        database: the store's file.
+        most_bytes: about where a file is full.
+    """
+
+    def __init__(self, database: Path, *, most_bytes: int = SEGMENT_BYTES, files: FileOperations = DISK) -> None:
+        self._folder = database.with_name(f"{database.name}.features")
+        self._most_bytes = most_bytes
+        self._files = files
+
+    def append(self, number: int, rows: bytes | memoryview) -> int:
+        """Write at the end of a file, made if absent; returns where it begins.
+
+        Raises:
+            StorageError: the disk refused; what was written of it is nobody's.
+        """
+        path = self._path(number)
+        with storage_errors("write", path):
+            if not self._folder.is_dir():
+                make_directory(self._folder, files=self._files)
+            descriptor = self._files.open_part(path)
+            try:
+                start = os.fstat(descriptor).st_size
+                self._files.write_at(descriptor, rows, start)
+            finally:
+                os.close(descriptor)
+        return start
+
+    def is_full(self, number: int) -> bool:
+        """Whether another file should be begun; one that is, is synced."""
+        path = self._path(number)
+        with storage_errors("look at", path):
+            if not path.exists() or path.stat().st_size < self._most_bytes:
+                return False
+        self.sync(number)
+        return True
+
+    def sync(self, number: int) -> None:
+        """Bring a file to the disk.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        path = self._path(number)
+        if not path.exists():
+            return
+        with storage_errors("sync", path):
+            descriptor = self._files.open_part(path)
+            try:
+                self._files.sync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def read(self, number: int, start: int, n: int, row_bytes: int, checksum: int) -> NDArray[np.uint8]:
+        """(n, row_bytes) the rows of a chunk.
+
+        Raises:
+            SegmentGone: the file is not there.
+            DataError: they are not what was written.
+            StorageError: the disk refused.
+        """
+        path = self._path(number)
+        whole = np.empty((n, row_bytes), np.uint8)
+        with storage_errors("read", path):
+            try:
+                with path.open("rb", buffering=0) as file:
+                    file.seek(start)
+                    size = _read_whole(file.fileno(), whole.data.cast("B")) if whole.size else 0
+            except FileNotFoundError:
+                raise SegmentGone(f"{path} is not there") from None
+        if size != whole.size or zlib.crc32(whole.data) != checksum:
+            raise DataError(f"{path}, at {start}: the checksum of {n} samples does not fit")
+        return whole
+
+    def numbers(self) -> set[int]:
+        """The files there are.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        with storage_errors("look at", self._folder):
+            if not self._folder.is_dir():
+                return set()
+            return {int(path.stem) for path in self._folder.glob("*.rows") if path.stem.isdigit()}
+
+    def remove(self, numbers: Collection[int]) -> None:
+        """Remove files that no chunk refers to.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        for number in numbers:
+            path = self._path(number)
+            with storage_errors("remove", path):
+                if path.exists():
+                    self._files.unlink(path)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"{number}.rows"
+
+
+def _read_whole(descriptor: int, into: memoryview) -> int:
+    done = 0
+    while done < len(into):
+        got = os.readv(descriptor, [into[done:]])
+        if not got:
+            break
+        done += got
+    return done
