@@ -214,6 +214,18 @@ def note_labelled(
     return replace(state, delays_s=delays.reshape(state.delays_s.shape))
 
 
+def note_labelled_at(params: ArrivalsParams, state: ArrivalsState, ids: Sequence[str], now_s: float) -> ArrivalsState:
+    """As :func:`note_labelled`, of labels that came at a running time: the delays follow from what the draw holds."""
+    order = np.argsort(state.hashes, axis=None)
+    hashes = _hashes(ids)
+    at = order[np.minimum(np.searchsorted(state.hashes.ravel()[order], hashes), order.size - 1)]
+    drawn = (state.hashes.ravel()[at] == hashes) & (hashes != _NONE)
+    if not drawn.any():
+        return state
+    told = np.where(drawn, now_s - state.served_s.ravel()[at], np.nan)
+    return note_labelled(params, state, ids, told)
+
+
 def rebaseline(params: ArrivalsParams, state: ArrivalsState) -> ArrivalsState:
     """After an activation: other weights give other confidences, so the draw begins anew."""
     return ArrivalsState.start(params)

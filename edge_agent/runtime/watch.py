@@ -1,49 +1,39 @@
 """The drift monitors at work: samples and labels in, one verdict and its flags out, all in one transaction."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import zip_longest
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from edge_agent.drift.accuracy.estimated import AccuracyEstimate
-from edge_agent.drift.finding import Finding
-from edge_agent.drift.observed import Labelled, Observed
-from edge_agent.drift.policy.catalogue import ACCURACY, Monitor
-from edge_agent.drift.policy.labels import LabelFacts, standing
-from edge_agent.drift.policy.season import SeasonState, learn, usual
-from edge_agent.drift.policy.severity import kind_of_shift, severity
-from edge_agent.drift.policy.table import Verdict
-from edge_agent.drift.policy.verdict import activated, judge
-from edge_agent.drift.rises import clip_losses
+from edge_agent.drift.observed import Observed
+from edge_agent.drift.policy.catalogue import ARRIVALS, MonitorState
+from edge_agent.drift.policy.labels import LabelFacts
+from edge_agent.drift.policy.season import SeasonState
+from edge_agent.drift.policy.verdict import Role, activated
 from edge_agent.errors import ConfigError, DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.runtime.watch_batches import ServedBatches, observed, of_task
-from edge_agent.runtime.watch_flag import (
-    Context,
-    Drifted,
-    flag_id,
-    labelled_drifted,
-    made_flag,
-    role_findings,
-)
+from edge_agent.runtime.watch_judging import Judging
+from edge_agent.runtime.watch_labels import labels_noted, looked_at, served_noted
 from edge_agent.runtime.watch_rules import WatchRules
 from edge_agent.runtime.watch_standing import SEASON, Standing, StandingTable
 from edge_agent.samples.record import LabelledRow, Predicted, SampleBatch
-from edge_agent.samples.scoring import row_losses
 from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import Prepared
 from edge_agent.wire.messages import FlagEvent
 
 CATCH_UP_ROWS = 1000
-LOOKED_BACK_ROWS = 4000
-"""Labelled rows that are read again to say where a drift began that a monitor dates back."""
+ARRIVALS_KEPT_EVERY_S = 60.0
+"""The draw of labels is 36 kB, and need not be there to the last sample."""
 _log = structlog.get_logger(__name__)
 
 ServedPart = tuple[SampleBatch, Predicted]
+Broken = NDArray[np.bool_] | None
 
 
 class DriftWatch:
@@ -74,23 +64,20 @@ class DriftWatch:
         self._table = StandingTable(database)
         self._outbox = outbox
         self._store = store
-        self._gateway = gateway
         self._adopt = adopt
-        self._rules = rules
+        self._judging = Judging(gateway, store, rules)
         self._buffer: list[LabelledRow] = []
         self._served = _batches(rules)
         self._behind = True
         self._said_to: str | None = None
-        self.unjudged_batches = 0
-        self.problems: dict[str, str] = {}
+        self._facts_s = self._arrivals_kept_s = -math.inf
         self._standing = self._table.load(rules)
-        if self._standing.touched:
-            self._settle(self._standing)
+        self._settle(self._standing, None)
 
     @property
     def rules(self) -> WatchRules:
-        """The rules in force."""
-        return self._rules
+        """The rules in force; any thread."""
+        return self._judging.rules
 
     @property
     def standing(self) -> Standing:
@@ -125,16 +112,28 @@ class DriftWatch:
     @property
     def waiting(self) -> dict[str, int]:
         """Samples that wait for a full batch, by monitor; any thread."""
-        return {self._rules.labelled.monitor.name: len(self._buffer)} | {
-            name: len(batches) for name, batches in self._served.items()
-        }
+        served = {name: len(batches) for name, batches in self._served.items()}
+        return {self.rules.labelled.monitor.name: len(self._buffer), **served}
 
     @property
-    def accuracy(self) -> AccuracyEstimate | None:
-        """The latest estimate; None: nothing estimates it, or nothing yet."""
-        return _accuracy(self._rules, self._standing)
+    def unjudged_batches(self) -> int:
+        """Batches that could not be judged since the start."""
+        return self._judging.unjudged
 
-    def consume(self, rows: list[LabelledRow], active: Prepared, served: Sequence[ServedPart] = ()) -> int:
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why a monitor's latest batch could not be judged, by its name; any thread."""
+        return dict(self._judging.problems)
+
+    def consume(
+        self,
+        rows: list[LabelledRow],
+        active: Prepared,
+        served: Sequence[ServedPart] = (),
+        *,
+        faulty: Sequence[Broken] = (),
+        now_s: float | None = None,
+    ) -> int:
         """Judge what was served and what labels have come; returns how many flags were raised.
 
         Samples served by other weights than the active ones are passed over. Samples that do not fill a batch wait.
@@ -143,6 +142,8 @@ class DriftWatch:
         Args:
             rows: as the store gave them; it must hold them already.
             served: since the call before, in their order.
+            faulty: of each part of ``served``, its (n, f) broken readings; empty: none is known.
+            now_s: running time, by which labels are late; None: not known.
 
         Raises:
             StorageError: what was not judged will be by a later call.
@@ -150,13 +151,14 @@ class DriftWatch:
         try:
             if active.weights != self._standing.place.weights:
                 self._activate(active)
-            at = self._after_served(self._standing, served, active)
+            at = self._after_served(self._standing, served, faulty, active, now_s)
             flags = 0
             for page in self._unjudged() if self._behind else [rows]:
-                flags += self._settle(self._after_labelled(at, page, active))
+                at = labels_noted(self.rules, at, page, None if self._behind else now_s)
+                flags += self._settle(self._after_labelled(at, page, active), now_s)
                 at = self._standing
             if at is not self._standing:
-                flags += self._settle(at)
+                flags += self._settle(at, now_s)
         except StorageError:
             self._behind, self._buffer = True, []
             for batches in self._served.values():
@@ -187,160 +189,54 @@ class DriftWatch:
             yield page
             last = page[-1].arrival
 
-    def _after_served(self, at: Standing, served: Sequence[ServedPart], active: Prepared) -> Standing:
-        rows = 0
-        inputs = [spec.name for spec in self._rules.manifest.inputs]
-        first_task = active.tasks[0] if active.tasks else None
-        for batch, made in served:
-            if made.weights != active.weights:
-                continue
-            rows += len(batch.ids)
-            if self._served:
-                piece = of_task(observed(batch, made, inputs), batch.tasks, first_task)
-                for batches in self._served.values():
-                    batches.add(piece)
+    def _after_served(
+        self,
+        at: Standing,
+        served: Sequence[ServedPart],
+        faulty: Sequence[Broken],
+        active: Prepared,
+        now_s: float | None,
+    ) -> Standing:
+        rows = sum(len(batch.ids) for batch, made in served if made.weights == active.weights)
         if not rows:
             return at
         at = replace(at, facts=replace(at.facts, rows_since=at.facts.rows_since + rows))
-        for one in self._rules.served:
-            while (full := self._served[one.monitor.name].take()) is not None:
-                at = self._judge(at, one.monitor, full, active)
+        if self._served or self.rules.arrivals is not None:
+            for piece in self._pieces(served, faulty, active):
+                for batches in self._served.values():
+                    batches.add(piece)
+                at = served_noted(self.rules, at, piece, now_s)
+        at, self._facts_s = looked_at(self.rules, at, now_s, self._facts_s)
+        for one in self.rules.served:
+            batches = self._served[one.monitor.name]
+            if one.monitor.role is Role.ACCURACY and active.weights != self.rules.own_weights:
+                batches.clear()  # it knows the mistakes of the bundle's own weights, and no others'
+            while (full := batches.take()) is not None:
+                at = self._judging.served(at, one.monitor, full, batches.began, active)
         return at
+
+    def _pieces(self, served: Sequence[ServedPart], faulty: Sequence[Broken], active: Prepared) -> Iterator[Observed]:
+        inputs = [spec.name for spec in self.rules.manifest.inputs]
+        first_task = active.tasks[0] if active.tasks else None
+        for (batch, made), broken in zip_longest(served, faulty):
+            if made.weights == active.weights:
+                yield of_task(observed(batch, made, inputs, broken), batch.tasks, first_task)
 
     def _after_labelled(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
         """All batches that are full now."""
-        self._buffer += [
-            row for row in rows if row.weights == active.weights and row.arrival > self._standing.place.cursor
-        ]
-        monitor = self._rules.labelled.monitor
-        start = 0
-        for start in range(0, len(self._buffer) - monitor.batch_size + 1, monitor.batch_size):
-            batch = self._buffer[start : start + monitor.batch_size]
-            facts = replace(at.facts, rows_since=0, judged=True)
-            at = replace(at, place=replace(at.place, cursor=batch[-1].arrival), facts=facts)
-            try:
-                losses = row_losses(self._rules.manifest.loss, batch, delta=self._rules.manifest.huber_delta)
-            except DataError as error:
-                at = self._not_judged(at, monitor, error, batch[0].id)
-                continue
-            at = self._judge_losses(at, monitor, batch, losses, active)
+        cursor = self._standing.place.cursor
+        self._buffer += [row for row in rows if row.weights == active.weights and row.arrival > cursor]
+        size = self.rules.labelled.monitor.batch_size
+        for start in range(0, len(self._buffer) - size + 1, size):
+            at = self._judging.labelled(at, self._buffer[start : start + size], active)
         return at
 
-    def _judge_losses(
-        self, at: Standing, monitor: Monitor, batch: list[LabelledRow], losses: NDArray[np.float64], active: Prepared
-    ) -> Standing:
-        times_s = np.array([row.time_s for row in batch], np.float64)
-        season = self._rules.season
-        judged = losses
-        if season is not None and at.season is not None:
-            judged = np.maximum(losses - usual(season, at.season, times_s), 0.0)
-        shown = Labelled([row.id for row in batch], times_s, judged, np.full(len(batch), np.nan))
-        at = self._judge(at, monitor, shown, active, rows=batch)
-        if season is not None and at.season is not None and at.policy.verdict is Verdict.NONE:
-            at = replace(at, season=learn(season, at.season, times_s, losses), touched=at.touched | {SEASON})
-        return at
-
-    def _judge(
-        self,
-        at: Standing,
-        monitor: Monitor,
-        batch: Labelled | Observed,
-        active: Prepared,
-        rows: list[LabelledRow] | None = None,
-    ) -> Standing:
-        try:
-            state, finding = monitor.step(at.states[monitor.name], batch)
-        except DataError as error:
-            return self._not_judged(at, monitor, error, batch.ids[0])
-        self.problems.pop(monitor.name, None)
-        good_for = standing(self._rules.policy, at.facts)
-        policy, ruling = judge(self._rules.policy, at.policy, monitor.role, finding, labels=good_for)
-        following = replace(
-            at.with_state(monitor.name, state),
-            policy=policy,
-            findings={**at.findings, monitor.name: finding},
-            batches={**at.batches, monitor.name: at.batches.get(monitor.name, 0) + 1},
-        )
-        if not ruling.flags:
-            return following
-        drifted = (
-            self._drifted_served(monitor, finding, batch, following)
-            if rows is None
-            else self._drifted_labelled(monitor, finding, rows, following, active)
-        )
-        return self._flagged(following, monitor, finding, drifted, active)
-
-    def _not_judged(self, at: Standing, monitor: Monitor, error: DataError, first: str) -> Standing:
-        self.unjudged_batches += 1
-        self.problems[monitor.name] = str(error)
-        _log.error("batch_not_judged", monitor=monitor.name, problem=str(error), first=first)
-        return at.with_state(monitor.name, at.states[monitor.name])
-
-    def _flagged(
-        self, at: Standing, monitor: Monitor, finding: Finding, drifted: Drifted, active: Prepared
-    ) -> Standing:
-        findings = dict(at.findings)
-        latest = role_findings(findings, [one.monitor for one in self._rules.every])
-        accuracy = _accuracy(self._rules, at)
-        context = Context(
-            findings=findings,
-            severity=severity(
-                at.policy,
-                latest,
-                worst_loss=self._rules.worst_loss,
-                classes=self._rules.manifest.classes,
-                accuracy=accuracy,
-            ),
-            shift=kind_of_shift(at.policy, latest),
-            facts=at.facts,
-            accuracy=accuracy,
-            trainable=self._store.trainable_count(drifted.first),
-        )
-        identity = flag_id(self._gateway, monitor.name, at.place.epoch, at.policy.flags)
-        event = made_flag(identity, at.policy.flags, monitor, finding, drifted, context, active)
-        place = replace(at.place, drifted_from=drifted.first, open_flag=True, flag=event.model_dump_json())
-        return replace(at, place=place, events=(*at.events, event))
-
-    def _drifted_labelled(
-        self, monitor: Monitor, finding: Finding, batch: list[LabelledRow], at: Standing, active: Prepared
-    ) -> Drifted:
-        rows = batch
-        began = finding.began_samples
-        if began is not None and began > len(batch):
-            rows = self._latest_labelled(at.place.cursor, began, active) or batch
-            began = min(began, len(rows))
-        numbers = {"batches_seen": float(at.batches[monitor.name])} | self._loss_numbers(monitor, finding, batch)
-        return labelled_drifted(rows, began, numbers)
-
-    def _latest_labelled(self, cursor: int, count: int, active: Prepared) -> list[LabelledRow]:
-        """The last ``count`` labelled rows of these weights up to the cursor, as far back as is looked."""
-        reach = min(2 * count, LOOKED_BACK_ROWS)
-        rows = self._store.labelled_since(max(0, cursor - reach), reach)
-        return [row for row in rows if row.weights == active.weights and row.arrival <= cursor][-count:]
-
-    def _loss_numbers(self, monitor: Monitor, finding: Finding, batch: list[LabelledRow]) -> dict[str, float]:
-        """The losses behind a flag: of the batch, before the drift, and of each task where there are several."""
-        clip = getattr(monitor.params, "clip", None)
-        manifest = self._rules.manifest
-        losses = clip_losses(row_losses(manifest.loss, batch, delta=manifest.huber_delta), clip)
-        numbers = {"batch_loss": float(losses.mean())}
-        numbers["loss_before"] = next((one.before for one in finding.attributions if one.name == "loss"), 0.0)
-        tasks = [row.task or "" for row in batch]
-        for task in sorted(set(tasks)) if len(manifest.tasks) > 1 else ():
-            mine = np.array([one == task for one in tasks])
-            numbers[f"loss[{task or manifest.tasks[0].name}]"] = float(losses[mine].mean())
-        return numbers
-
-    def _drifted_served(self, monitor: Monitor, finding: Finding, batch: Labelled | Observed, at: Standing) -> Drifted:
-        began = self._served[monitor.name].began(finding.began_samples)
-        numbers = {"batches_seen": float(at.batches[monitor.name]), "last_time_s": float(batch.times_s[-1])}
-        return Drifted(began.id, began.time_s, [began.id, *batch.ids], numbers)
-
-    def _settle(self, at: Standing) -> int:
-        """Commit; nothing is written where nothing was judged."""
+    def _settle(self, at: Standing, now_s: float | None) -> int:
+        """Commit; nothing is written where nothing was judged. Returns how many flags were raised."""
         if at.touched:
+            at = replace(at, touched=at.touched | self._also_kept(at, now_s))
             with self._database.transaction():
-                self._table.save(at, self._rules)
+                self._table.save(at, self.rules)
                 for event in at.events:
                     self._outbox.put(event, Priority.FLAG)
             self._buffer = [row for row in self._buffer if row.arrival > at.place.cursor]
@@ -348,14 +244,15 @@ class DriftWatch:
                 batches.settled()
         self._standing = at.settled()
         for event in at.events:
-            _log.warning(
-                "drift_flagged",
-                monitor=event.monitor,
-                statistic=event.statistic,
-                threshold=event.threshold,
-                flag=event.flag_id,
-            )
+            figures = {"statistic": event.statistic, "threshold": event.threshold, "severity": event.severity}
+            _log.warning("drift_flagged", monitor=event.monitor, flag=event.flag_id, shift=event.shift, **figures)
         return len(at.events)
+
+    def _also_kept(self, at: Standing, now_s: float | None) -> set[str]:
+        if now_s is None or now_s - self._arrivals_kept_s < ARRIVALS_KEPT_EVERY_S or ARRIVALS not in at.states:
+            return set()
+        self._arrivals_kept_s = now_s
+        return {ARRIVALS}
 
     def _activate(self, active: Prepared) -> None:
         """New weights: every monitor begins anew by its own rule; the first start keeps fresh states.
@@ -366,11 +263,7 @@ class DriftWatch:
         cursor = self._buffer[-1].arrival if self._buffer else before.place.cursor
         place = replace(before.place, weights=active.weights, open_flag=False, flag=None, cursor=cursor)
         rules = self._rules_of(active)
-        states = {}
-        for one in rules.every:
-            state = before.states.get(one.monitor.name) if rules is self._rules else None
-            state = one.monitor.start() if state is None else state
-            states[one.monitor.name] = one.monitor.rebaseline(state) if before.place.weights else state
+        states = _rebaselined(rules, before, goes_on=rules is self.rules)
         at = Standing(
             place,
             activated(before.policy),
@@ -382,29 +275,27 @@ class DriftWatch:
         )
         with self._database.transaction():
             self._table.save(at, rules)
-        if rules is not self._rules:
-            self._served = _batches(rules)
-        for batches in self._served.values():
-            batches.clear()
-        self._rules, self._standing, self._buffer = rules, at.settled(), []
+        self._judging.rules, self._standing, self._buffer = rules, at.settled(), []
+        self._served = _batches(rules)
 
     def _rules_of(self, active: Prepared) -> WatchRules:
-        if self._adopt is None or active.bundle == self._rules.bundle:
-            return self._rules
+        if self._adopt is None or active.bundle == self.rules.bundle:
+            return self.rules
         try:
             return self._adopt(active)
         except (ConfigError, DataError) as error:
             _log.error("monitors_of_new_bundle_unusable", problem=str(error), bundle=active.bundle)
-            return replace(self._rules, bundle=active.bundle)
+            return self.rules
 
 
 def _batches(rules: WatchRules) -> dict[str, ServedBatches]:
     return {one.monitor.name: ServedBatches(one.monitor.batch_size) for one in rules.served}
 
 
-def _accuracy(rules: WatchRules, at: Standing) -> AccuracyEstimate | None:
-    for one in rules.served:
-        if one.monitor.name == ACCURACY and ACCURACY in at.states:
-            latest: Any = one.monitor.module.latest(one.monitor.params, at.states[ACCURACY])
-            return latest if isinstance(latest, AccuracyEstimate) else None
-    return None
+def _rebaselined(rules: WatchRules, before: Standing, *, goes_on: bool) -> dict[str, MonitorState]:
+    """States on new weights; those of other rules begin anew."""
+    states: dict[str, MonitorState] = {}
+    for one in rules.every:
+        state = before.states[one.monitor.name] if goes_on else one.monitor.start()
+        states[one.monitor.name] = one.monitor.rebaseline(state) if before.place.weights else state
+    return states

@@ -1,7 +1,7 @@
 """A flag with its evidence: what fired, on what, since when, and how sure that is."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edge_agent.drift.accuracy.estimated import AccuracyEstimate
@@ -47,7 +47,7 @@ class Context:
         trainable: samples from the first drifted one on.
     """
 
-    findings: dict[str, Finding]
+    findings: Mapping[str, Finding]
     severity: Severity
     shift: str
     facts: LabelFacts
@@ -112,9 +112,9 @@ def labelled_drifted(rows: Sequence[LabelledRow], began: int | None, numbers: di
     return Drifted(after[0].id, after[0].time_s, [row.id for row in after[:SAMPLES_TOLD]], numbers)
 
 
-def role_findings(findings: dict[str, Finding], monitors: Sequence[Monitor]) -> dict[Role, Finding]:
+def role_findings(findings: Mapping[str, Finding], monitors: Sequence[Monitor]) -> dict[Role, Finding]:
     """Each role's latest."""
-    return {one.role: findings[one.name] for one in monitors if one.name in findings}
+    return {one.role: findings[one.name] for one in monitors if one.role is not None and one.name in findings}
 
 
 def _test(name: str, finding: Finding) -> FlagTest:

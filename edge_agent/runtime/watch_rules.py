@@ -49,7 +49,8 @@ class WatchRules:
         bundle: its digest.
         labelled: the monitor that judges losses.
         served: those that judge samples as they are served.
-        worst_loss: a guess's loss a sample; None: not known.
+        arrivals: what is known of the labels; None: the bundle has no such part.
+        faults: the screen of the sensors; None: the bundle has none.
     """
 
     bundle: str
@@ -58,11 +59,24 @@ class WatchRules:
     served: tuple[Watched, ...] = ()
     policy: PolicyParams = field(default_factory=PolicyParams)
     season: SeasonParams | None = None
+    arrivals: Watched | None = None
+    faults: Watched | None = None
+
+    @property
+    def monitors(self) -> tuple[Monitor, ...]:
+        """All that judge drift."""
+        return (self.labelled.monitor, *(one.monitor for one in self.served))
 
     @property
     def every(self) -> tuple[Watched, ...]:
-        """All monitors."""
-        return (self.labelled, *self.served)
+        """All that has a state."""
+        others = [one for one in (self.arrivals, self.faults) if one is not None]
+        return (self.labelled, *self.served, *others)
+
+    @property
+    def own_weights(self) -> str:
+        """The digest of the weights that the bundle came with."""
+        return self.manifest.files.get("weights.safetensors", "")
 
     @property
     def worst_loss(self) -> float | None:
@@ -124,6 +138,11 @@ def _labelled(section: MonitorSection, manifest: Manifest, arrays: MonitorArrays
     if named == LOSS_RISE:
         return _rise(LossRiseParams.from_spec(spec), spec.false_alarm_rate)
     return _watched(named, spec, arrays)
+
+
+def _part(name: str, manifest: Manifest, arrays: MonitorArrays) -> Watched | None:
+    spec = manifest.monitors.get(name)
+    return None if spec is None or name not in KINDS else _watched(name, spec, arrays)
 
 
 def _served(manifest: Manifest, arrays: MonitorArrays) -> list[Watched]:

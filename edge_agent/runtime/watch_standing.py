@@ -197,8 +197,10 @@ def _with_stored(standing: Standing, one: Watched, row: Row | None) -> Standing:
     fresh = one.monitor.start()
     fresh = one.monitor.rebaseline(fresh) if standing.place.weights else fresh
     findings = {other: finding for other, finding in standing.findings.items() if other != name}
-    held = {role: level for role, level in standing.policy.held.items() if role is not one.monitor.role}
-    policy = replace(standing.policy, held=held, verdict=Verdict.NONE)
+    policy = standing.policy
+    if one.monitor.role is not None:
+        held = {role: level for role, level in policy.held.items() if role is not one.monitor.role}
+        policy = replace(policy, held=held, verdict=Verdict.NONE)
     return replace(standing, policy=policy, findings=findings).with_state(name, fresh)
 
 

@@ -16,6 +16,8 @@ from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
 
 LOSS_LEVEL, LABEL_FREE, ACCURACY = "loss-level", "label-free", "accuracy"
+ARRIVALS, FAULTS = "arrivals", "faults"
+"""Not monitors of drift: what is known of the labels, and the screen of the sensors."""
 
 
 class MonitorState(Protocol):
@@ -30,12 +32,12 @@ class Kind:
     """Where a monitor's code is; loaded when a bundle names it.
 
     Attributes:
-        role: what it is to the verdict.
+        role: what it is to the verdict; None: nothing, its ``step`` gives no finding.
         module: has ``step`` and ``rebaseline``.
         params, state: names of its classes there.
     """
 
-    role: Role
+    role: Role | None
     module: str
     params: str
     state: str
@@ -45,6 +47,9 @@ KINDS: Mapping[str, Kind] = {
     LOSS_RISE: Kind(Role.LABELLED, "edge_agent.drift.policy.rise", "LossRiseParams", "RiseState"),
     LOSS_LEVEL: Kind(Role.LABELLED, "edge_agent.drift.sequential.loss_level", "LossLevelParams", "LossLevelState"),
     LABEL_FREE: Kind(Role.LABEL_FREE, "edge_agent.drift.unlabelled.monitor", "LabelFreeParams", "LabelFreeState"),
+    ACCURACY: Kind(Role.ACCURACY, "edge_agent.drift.accuracy.monitor", "AccuracyParams", "AccuracyState"),
+    ARRIVALS: Kind(None, "edge_agent.drift.arrivals", "ArrivalsParams", "ArrivalsState"),
+    FAULTS: Kind(None, "edge_agent.drift.faults", "FaultParams", "FaultState"),
 }
 """Every monitor that this version knows, by its name in manifests."""
 
@@ -61,7 +66,7 @@ class Monitor:
     """
 
     name: str
-    role: Role
+    role: Role | None
     rate: float | None
     params: Any
     batch_size: int
