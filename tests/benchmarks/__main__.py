@@ -11,6 +11,7 @@
 ``python -m tests.benchmarks learning_quality`` fine-tunes twice, here and in torch: minutes; `--quick` is seconds.
 ``python -m tests.benchmarks fed_ade`` adapts to shifting streams without labels: `--quick` is seconds.
 ``python -m tests.benchmarks tailor`` sets task blocks beside heads and whole nets: two minutes; `--quick` is seconds.
+``python -m tests.benchmarks attribution`` makes sensors drift and asks which are named: minutes.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
 
@@ -24,6 +25,7 @@ from tests.benchmarks.report import save, show
 BENCHMARKS = {"serving": serving, "head_training": head_training}
 WITH_OPTIONS = (
     "agent_loop",
+    "attribution",
     "cifar10_drift",
     "cohort_recovery",
     "cohorting",

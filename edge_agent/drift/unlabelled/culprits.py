@@ -1,9 +1,11 @@
 """Which channels a change of the scores comes from: few that explain it, not all that it shows in.
 
 A sensor that drifts moves the conditional scores of all that depend on it, and hardly anything in its own marginal
-where it is one of many alike. So the channels are chosen one by one: the one whose change of level explains most of
-the Mahalanobis distance, then the one that explains most of what is left; and likewise for changes of spread, by what
-noise in one channel does to the variances of all conditional scores.
+where it is one of many alike. So channels are chosen one by one: the one whose free change explains most, then the one
+that explains most of what is left. Three likelihood ratios are added up for it: of the mean since the change began; of
+the rows of the latest batch, each of which may be off in its own way (noise, another scale); and of the mean squares
+since the change, by what noise in one channel does to the variances of all conditional scores, which sees noise too
+weak for one batch.
 """
 
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from numpy.typing import NDArray
 MOST = 8
 _LEAST_SHARE = 0.03
 _LEAST_GAIN = 12.0
+_SATURATED = 3.0
+_TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class Culprit:
 
     Attributes:
         channel: its number.
-        level_gain, spread_gain: how much its change of level, of spread, explains: likelihood ratios, doubled.
+        level_gain, spread_gain: what its change of level, of spread, explains: likelihood ratios, doubled.
     """
 
     channel: int
@@ -35,71 +39,142 @@ class Culprit:
         return self.level_gain + self.spread_gain
 
 
-def culprits(
-    location: NDArray[np.float64],
-    conditional_square: NDArray[np.float64],
-    precision: NDArray[np.float64],
-    rows: float,
-    *,
-    square_deviation: NDArray[np.float64],
-) -> list[Culprit]:
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How the scores of c channels changed.
+
+    Attributes:
+        location: (c,) of the mean normal scores, since the change.
+        square: (c,) of the mean clipped squares of the conditional scores, since the change.
+        rows: samples since the change.
+        latest: (n, c) the normal scores of the latest batch, less their level.
+        precision: (c, c) inverse covariance of the normal scores.
+        deviation, square_deviation: (c,) of a row's conditional score and its square in the reference.
+    """
+
+    location: NDArray[np.float64]
+    square: NDArray[np.float64]
+    rows: float
+    latest: NDArray[np.float64]
+    precision: NDArray[np.float64]
+    deviation: NDArray[np.float64]
+    square_deviation: NDArray[np.float64]
+
+
+def culprits(moved: Moved) -> list[Culprit]:
     """The channels that explain a change, the most important first; at most 8.
 
-    Args:
-        location: (c,) change of the mean normal scores.
-        conditional_square: (c,) change of the mean squares of the conditional scores.
-        precision: (c, c) inverse covariance of the normal scores.
-        rows: samples that the changes are means of.
-        square_deviation: (c,) deviation of a row's conditional square.
+    Two channels are chosen as the best of all pairs, since of three that say the same the one that stayed looks like
+    the only one that changed. What a channel explains is what the others cannot.
 
     Source: forward selection by likelihood ratio; ours.
-    Cost: O(8 c^2).
+    Cost: O(n c^2 + 8 c^2).
     """
-    levels = _levels(location, precision, rows)
-    diagonal = np.diag(precision)
-    left = precision @ location / np.sqrt(diagonal)
-    partial = np.square(precision) / np.outer(diagonal, diagonal)
-    spreads = _spreads(conditional_square - np.square(left), partial, rows, square_deviation)
-    found = [Culprit(c, levels.get(c, 0.0), spreads.get(c, 0.0)) for c in {*levels, *spreads}]
-    found.sort(key=lambda culprit: -culprit.gain)
-    largest = found[0].gain if found else 0.0
-    return [culprit for culprit in found if culprit.gain >= _LEAST_SHARE * largest][:MOST]
-
-
-def _levels(location: NDArray[np.float64], precision: NDArray[np.float64], rows: float) -> dict[int, float]:
-    """Channel to gain, by the Mahalanobis distance that its own free change takes away."""
-    diagonal, wanted = np.diag(precision), precision @ location
+    evidence = _Evidence.of(moved)
     chosen: list[int] = []
-    gains: dict[int, float] = {}
-    rest = wanted
-    for _ in range(MOST):
-        gain = rows * np.square(rest) / diagonal
-        gain[chosen] = 0.0
+    first = 0.0
+    while len(chosen) < min(MOST, len(moved.location)):
+        gain = evidence.gains(chosen)
         best = int(np.argmax(gain))
-        if gain[best] < max(_LEAST_GAIN, _LEAST_SHARE * max(gains.values(), default=0.0)):
+        if gain[best] < max(_LEAST_GAIN, _LEAST_SHARE * first):
             break
-        gains[best] = float(gain[best])
-        chosen.append(best)
-        shift = np.linalg.solve(precision[np.ix_(chosen, chosen)], wanted[chosen])
-        rest = wanted - precision[:, chosen] @ shift
-    return gains
+        first = max(first, float(gain[best]))
+        chosen = evidence.best_pair([*chosen, best]) if len(chosen) == 1 else [*chosen, best]
+    found = [evidence.alone(channel, [other for other in chosen if other != channel]) for channel in chosen]
+    return sorted(found, key=lambda culprit: -culprit.gain)
 
 
-def _spreads(
-    change: NDArray[np.float64], partial: NDArray[np.float64], rows: float, deviation: NDArray[np.float64]
-) -> dict[int, float]:
-    """Channel to gain, by the squares that noise of its own would bring to all conditional scores."""
-    chosen: list[int] = []
-    gains: dict[int, float] = {}
-    rest = change
-    for _ in range(MOST):
-        gain = rows * np.square(rest / deviation)
+@dataclass(frozen=True)
+class _Evidence:
+    """Standardised pulls: what a change of each channel would explain, and how those overlap.
+
+    Attributes:
+        mean: (c,) the pull of the mean, of deviation 1 without a change but for the root of the rows.
+        spread: (c, c) covariance of the latest rows' pulls.
+        overlap: (c, c) their covariance without a change: correlations.
+        noise: (c,) change of the squares less what the mean explains; empty where the squares are at their cap.
+        noise_deviation: (c,) of a row's square.
+        rows, latest: samples since the change, and of the latest batch.
+    """
+
+    mean: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    overlap: NDArray[np.float64]
+    noise: NDArray[np.float64]
+    noise_deviation: NDArray[np.float64]
+    rows: float
+    latest: int
+
+    @classmethod
+    def of(cls, moved: Moved) -> "_Evidence":
+        roots = np.sqrt(np.diag(moved.precision))
+        left = moved.precision @ moved.location / roots
+        pulls = (moved.latest @ moved.precision) / (roots * moved.deviation)
+        pulls -= pulls.mean(axis=0)
+        unsaturated = bool(np.abs(moved.square).max() < _SATURATED)
+        return cls(
+            mean=left / moved.deviation,
+            spread=pulls.T @ pulls / len(pulls),
+            overlap=moved.precision / np.outer(roots, roots),
+            noise=moved.square - np.square(left) if unsaturated else np.zeros(0),
+            noise_deviation=moved.square_deviation,
+            rows=moved.rows,
+            latest=len(pulls),
+        )
+
+    def gains(self, chosen: list[int]) -> NDArray[np.float64]:
+        """(c,) what each channel explains beyond the chosen ones; 0 for those."""
+        level, spread = self._beyond(chosen)
+        gain = level + spread
         gain[chosen] = 0.0
-        best = int(np.argmax(gain))
-        if gain[best] < max(_LEAST_GAIN, _LEAST_SHARE * max(gains.values(), default=0.0)):
-            break
-        gains[best] = float(gain[best])
-        chosen.append(best)
-        noise = np.linalg.lstsq(partial[np.ix_(chosen, chosen)], change[chosen], rcond=None)[0]
-        rest = change - partial[:, chosen] @ noise
-    return gains
+        return gain
+
+    def alone(self, channel: int, others: list[int]) -> Culprit:
+        """What only this channel explains."""
+        level, spread = self._beyond(others)
+        return Culprit(channel, float(level[channel]), float(spread[channel]))
+
+    def best_pair(self, found: list[int]) -> list[int]:
+        """The two channels that explain most together; ``found`` unless others explain more."""
+        free = np.maximum(1.0 - np.square(self.overlap), _TINY)
+        np.fill_diagonal(free, np.inf)
+        level = self.rows * _of_pairs(np.outer(self.mean, self.mean), self.overlap, free)
+        own = np.diag(self.spread)
+        trace = _of_pairs(self.spread, self.overlap, free)
+        size = np.maximum((np.outer(own, own) - np.square(self.spread)) / free, _TINY)
+        gain = level + self.latest * (trace - 2.0 - np.log(size))
+        np.fill_diagonal(gain, -np.inf)
+        one, two = np.unravel_index(int(np.argmax(gain)), gain.shape)
+        return [int(one), int(two)] if gain[one, two] > gain[found[0], found[1]] else found
+
+    def _beyond(self, chosen: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What each channel's change of mean, and of its single rows, explains once the chosen ones have theirs."""
+        mean, own, free = self.mean, np.diag(self.spread), np.ones(len(self.mean))
+        if chosen:
+            across = np.linalg.solve(self.overlap[np.ix_(chosen, chosen)], self.overlap[chosen])
+            mean = mean - mean[chosen] @ across
+            shared = self.spread[chosen]
+            own = own - 2.0 * np.einsum("sc,sc->c", across, shared)
+            own = own + np.einsum("sc,st,tc->c", across, shared[:, chosen], across)
+            free = np.maximum(1.0 - np.einsum("sc,sc->c", self.overlap[chosen], across), _TINY)
+        ratio = np.maximum(own / free, _TINY)
+        spread = self.latest * (ratio - 1.0 - np.log(ratio))
+        if len(self.noise):
+            spread = spread + self.rows * np.square(self._noise_left(chosen) / self.noise_deviation)
+        return self.rows * np.square(mean) / free, spread
+
+    def _noise_left(self, chosen: list[int]) -> NDArray[np.float64]:
+        """(c,) change of the squares that noise of the chosen channels does not explain."""
+        if not chosen:
+            return self.noise
+        partial = np.square(self.overlap[:, chosen])
+        strength = np.linalg.lstsq(partial[chosen], self.noise[chosen], rcond=None)[0]
+        return np.asarray(self.noise - partial @ strength)
+
+
+def _of_pairs(
+    products: NDArray[np.float64], overlap: NDArray[np.float64], free: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(c, c) squared length of each pair of pulls, by their own correlation."""
+    own = np.diag(products)
+    return np.asarray((own[:, None] + own - 2.0 * overlap * products) / free)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.finding import Attribution, Finding, ShiftKind
-from edge_agent.drift.unlabelled.culprits import MOST, culprits
+from edge_agent.drift.unlabelled.culprits import MOST, Moved, culprits
 from edge_agent.drift.unlabelled.filters import LEVELS, MEMORIES, VIEWS
 from edge_agent.drift.unlabelled.history import History
 from edge_agent.drift.unlabelled.kinds import EXPLAINED_LEAST, MOVED_LEAST, moved_shares
@@ -21,9 +21,9 @@ _SMALL = 3.0  # columns that changed less than a third of the most changed one d
 def explain(
     params: "LabelFreeParams",
     history: History,
+    latest: NDArray[np.float64],
     evidence: NDArray[np.float32],
     statistic: float,
-    rows: int,
     *,
     own: bool,
 ) -> Finding:
@@ -31,6 +31,7 @@ def explain(
 
     Args:
         history: with this batch.
+        latest: (n, c) the batch's normal scores less their level; what is missing 0.
         evidence: (statistics,) of this batch.
         own: the inputs' level was learnt from the stream: the reference's classes explain nothing any more.
 
@@ -41,7 +42,7 @@ def explain(
     mean = np.average(kept[:batches], axis=0, weights=weights[:batches]).astype(np.float64)
     seen = float(weights[:batches].sum()) * params.batch_size
     shift, named = _kind(params, mean, seen, own=own)
-    attributions = [*named, *_inputs(params, mean, seen, 1.0 - sum(one.weight for one in named))]
+    attributions = [*named, *_inputs(params, mean, seen, latest, 1.0 - sum(one.weight for one in named))]
     if not attributions or float((evidence * params.of_inputs).max()) <= params.warning_threshold:
         attributions = [*_answers(params, mean), *attributions]
     return Finding(
@@ -51,7 +52,6 @@ def explain(
         began_samples=int(seen),
         shift=shift,
         attributions=tuple(attributions[:MOST]),
-        rows=rows,
     )
 
 
@@ -95,17 +95,24 @@ def _kind(
     ]
 
 
-def _inputs(params: "LabelFreeParams", mean: NDArray[np.float64], seen: float, weight: float) -> list[Attribution]:
+def _inputs(
+    params: "LabelFreeParams", mean: NDArray[np.float64], seen: float, latest: NDArray[np.float64], weight: float
+) -> list[Attribution]:
     """Features, a window's sensors by the most changed of their three channels; ``weight`` is what they share."""
     scoring, intake = params.scoring, params.scoring.intake
-    _, one, _, three, four = scoring.starts[:5]
+    _, one, two, three, four = scoring.starts[:5]
     moved = mean[: scoring.columns] / params.per_deviation
+    deviation = 1.0 / params.per_deviation.astype(np.float64)
     found = culprits(
-        moved[:one],
-        moved[three:four],
-        scoring.precision,
-        seen,
-        square_deviation=1.0 / params.per_deviation[three:four].astype(np.float64),
+        Moved(
+            location=moved[:one],
+            square=moved[three:four],
+            rows=seen,
+            latest=latest,
+            precision=scoring.precision,
+            deviation=deviation[two:three],
+            square_deviation=deviation[three:four],
+        )
     )
     total = sum(culprit.gain for culprit in found)
     named: dict[str, Attribution] = {}

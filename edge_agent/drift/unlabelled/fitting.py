@@ -18,7 +18,7 @@ from edge_agent.drift.unlabelled.scoring import (
     COMPONENTS_CAP,
     CONDITIONAL_CAP,
     Scoring,
-    answer_columns,
+    certainty,
     log_residue,
     missing_readings,
     value_places,
@@ -27,7 +27,7 @@ from edge_agent.errors import DataError
 
 CLASSES_TOLD_CAP = 64
 _FOLDS = 10
-_RIDGE = 2e-3
+_RIDGE = 1e-4
 _ROWS_A_COMPONENT = 20
 _STREAMS, _BATCHES, _SETTLING = 48, 260, 100
 _LEVEL_ROWS_DRAWN = 20_000
@@ -152,17 +152,23 @@ def _scoring(reference: Reference) -> tuple[Scoring, NDArray[Any]]:
     intake = Intake.of(features, reference.names, reference.units)
     missing = missing_readings(features, observed.faulty)
     channels = intake(features if missing is None else np.where(missing, 0, features), missing)
-    with np.errstate(over="ignore", invalid="ignore"):
-        outputs = observed.outputs.reshape(rows, -1)
-        answers = (
-            list(answer_columns(outputs, reference.classes, value_places(outputs.shape[1]))) if outputs.size else []
-        )
-        centre, basis, lengths, residue = _plane(observed.embeddings, rows)
+    outputs = observed.outputs.reshape(rows, -1)
+    centre, basis, lengths, residue = _plane(observed.embeddings, rows)
+    answers = _answers(outputs, reference.classes)
     columns = np.concatenate([channels, *answers, *residue], axis=1)
     tables = ScoreTable.of(columns)
     conditional = _conditional(tables, channels)
     scoring = Scoring(intake, tables, conditional, outputs.shape[1], reference.classes, centre, basis, lengths)
     return scoring, channels
+
+
+def _answers(outputs: NDArray[Any], classes: int | None) -> list[NDArray[Any]]:
+    if outputs.size == 0:
+        return []
+    with np.errstate(over="ignore", invalid="ignore"):
+        if classes is None:
+            return [outputs[:, value_places(outputs.shape[1])]]
+        return list(certainty(outputs)[:2])
 
 
 def _plane(
@@ -201,7 +207,7 @@ def _conditional(tables: ScoreTable, channels: NDArray[Any]) -> NDArray[np.float
 def _precision(products: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
     """Inverse covariance from sums of products, shrunk towards independence the more the fewer rows there are."""
     size = len(products)
-    shrunk = min(0.5, _RIDGE + size / rows)
+    shrunk = min(0.5, _RIDGE + (size / rows) ** 2)
     covariance = products / rows
     low = np.maximum(0.0, _LEAST_VARIANCE - np.diag(covariance))
     return np.linalg.inv((1.0 - shrunk) * (covariance + np.diag(low)) + shrunk * np.eye(size))

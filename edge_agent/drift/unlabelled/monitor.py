@@ -20,8 +20,8 @@ from edge_agent.drift.observed import Observed
 from edge_agent.drift.unlabelled.explanation import explain
 from edge_agent.drift.unlabelled.filters import MEMORIES
 from edge_agent.drift.unlabelled.history import History
-from edge_agent.drift.unlabelled.params import NAME, LabelFreeParams
-from edge_agent.drift.unlabelled.signals import MEMORY_GAIN
+from edge_agent.drift.unlabelled.params import NAME, BatchMeans, LabelFreeParams
+from edge_agent.drift.unlabelled.signals import BEFORE, LEVEL, remembered
 from edge_agent.errors import DataError
 
 __all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "rebaseline", "step"]
@@ -34,8 +34,7 @@ class LabelFreeState:
     Attributes:
         means: (5, columns) weighted means of the standardised scores' distance from their level.
         offset: (columns,) that level, standardised; 0: the reference's.
-        before, slow, level: (shares + directions,) Fed-ADE's vectors: of the batch before, of the last nine, and of
-            the level.
+        signals: (3, shares + directions) Fed-ADE's vectors: of the batch before, of the last nine, and the level.
         history: for explanations.
         sums: (columns + directions,) of the batches that the level is being learnt from.
         learning: batches that are still to be learnt from.
@@ -47,9 +46,7 @@ class LabelFreeState:
 
     means: NDArray[np.float32]
     offset: NDArray[np.float32]
-    before: NDArray[np.float32]
-    slow: NDArray[np.float32]
-    level: NDArray[np.float32]
+    signals: NDArray[np.float32]
     history: History
     sums: NDArray[np.float64]
     learning: int = 0
@@ -66,9 +63,7 @@ class LabelFreeState:
         return cls(
             means=np.zeros((len(MEMORIES), columns), np.float32),
             offset=np.zeros(columns, np.float32),
-            before=np.zeros_like(params.signal_level),
-            slow=params.signal_level,
-            level=params.signal_level,
+            signals=_no_batch_before(params.signal_level),
             history=History(params.history_width),
             sums=np.zeros(columns + params.scoring.directions),
         )
@@ -79,9 +74,7 @@ class LabelFreeState:
         return {
             "means": self.means,
             "offset": self.offset,
-            "before": self.before,
-            "slow": self.slow,
-            "level": self.level,
+            "signals": self.signals,
             "sums": self.sums,
             "counts": np.array([self.learning, *map(int, flags), self.batches], np.int64),
             **self.history.to_arrays(),
@@ -101,7 +94,7 @@ class LabelFreeState:
                 raise DataError(f"label-free: stored array {name!r} is missing or of another shape", "start anew")
         learning, *flags, batches = arrays["counts"].tolist()
         named = zip(("learns_inputs", "own_inputs", "own_answers", "inputs_alarmed"), map(bool, flags), strict=True)
-        plain = {name: arrays[name] for name in ("means", "offset", "before", "slow", "level", "sums")}
+        plain = {name: arrays[name] for name in ("means", "offset", "signals", "sums")}
         history = History.from_arrays(arrays["averaged"], arrays["single"])
         told: dict[str, Any] = {**plain, **dict(named)}
         return cls(history=history, learning=learning, batches=batches, **told)
@@ -129,33 +122,28 @@ def step(params: LabelFreeParams, state: LabelFreeState, batch: Observed) -> tup
     if len(batch) != params.batch_size:
         raise DataError(f"label-free: {len(batch)} samples, a batch has {params.batch_size}")
     with np.errstate(over="ignore", invalid="ignore"):
-        mean, row, rows = params.batch_means(batch, state.offset)
-        return _judge(params, state, mean, row, rows)
+        return _judge(params, state, params.batch_means(batch, state.offset))
 
 
-def _judge(
-    params: LabelFreeParams, state: LabelFreeState, mean: NDArray[np.float32], row: NDArray[np.float32], rows: int
-) -> tuple[LabelFreeState, Finding]:
+def _judge(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) -> tuple[LabelFreeState, Finding]:
     columns, inputs = params.scoring.columns, params.scoring.inputs
-    moved = (mean[:columns] - params.level) * params.per_deviation - state.offset
+    moved = (batch.mean[:columns] - params.level) * params.per_deviation - state.offset
     if state.learning:
         moved[0 if state.learns_inputs else inputs :] = 0.0
     means = params.followed(state.means, moved)
-    now = params.signal_vector(mean)
-    slow = state.slow + MEMORY_GAIN * (now - state.slow)
-    evidence = params.evidence(
-        means, now, state.before, slow, state.level, own_inputs=state.own_inputs, own_answers=state.own_answers
-    )
+    now = params.signal_vector(batch.mean)
+    vectors = remembered(state.signals, now)
+    evidence = params.evidence(means, vectors, own_inputs=state.own_inputs, own_answers=state.own_answers)
     of_inputs = float((evidence * params.of_inputs).max())
     statistic = of_inputs if state.learning else float(evidence.max())
-    row[:columns] = moved
+    batch.row[:columns] = moved
+    signals = vectors[1:]
+    signals[BEFORE] = now
     following = LabelFreeState(
         means=means,
         offset=state.offset,
-        before=now,
-        slow=slow,
-        level=state.level,
-        history=state.history.pushed(row),
+        signals=signals,
+        history=state.history.pushed(batch.row),
         sums=state.sums,
         learning=state.learning,
         learns_inputs=state.learns_inputs,
@@ -165,10 +153,14 @@ def _judge(
         batches=state.batches + 1,
     )
     if state.learning:
-        following = _learnt(params, following, mean)
+        following = _learnt(params, following, batch.mean)
     if statistic <= params.warning_threshold:
-        return following, Finding(statistic, params.threshold, params.warning_threshold, rows=rows)
-    return following, explain(params, following.history, evidence, statistic, rows, own=state.own_inputs)
+        return following, Finding(statistic, params.threshold, params.warning_threshold, rows=batch.rows)
+    channels = params.scoring.intake.channels
+    level = params.level + state.offset / params.per_deviation
+    latest = (batch.scores[:, :channels] - level[:channels]).astype(np.float64)
+    told = explain(params, following.history, latest, evidence, statistic, own=state.own_inputs)
+    return following, replace(told, rows=batch.rows)
 
 
 def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState:
@@ -187,7 +179,7 @@ def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState
         state,
         means=means,
         offset=offset,
-        before=np.zeros_like(state.before),
+        signals=_no_batch_before(state.signals[LEVEL]),
         history=History(params.history_width),
         sums=np.zeros(columns + params.scoring.directions),
         learning=params.learning_batches,
@@ -210,11 +202,15 @@ def _learnt(params: LabelFreeParams, state: LabelFreeState, mean: NDArray[np.flo
     return replace(
         state,
         offset=offset,
-        slow=params.signal_vector(level),
-        level=params.signal_vector(level),
+        signals=_no_batch_before(params.signal_vector(level)),
         sums=np.zeros_like(sums),
         learning=0,
         learns_inputs=False,
         own_inputs=state.own_inputs or state.learns_inputs,
         own_answers=True,
     )
+
+
+def _no_batch_before(level: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Fed-ADE's vectors where all that is known is the level."""
+    return np.stack([np.zeros_like(level), level, level])

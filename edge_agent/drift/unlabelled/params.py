@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,22 @@ NAME = "label-free"
 LEARNING_BATCHES = 16
 """Batches on new weights from which the level of what they change is learnt."""
 _AGAIN = "build the bundle again"
+
+
+class BatchMeans(NamedTuple):
+    """A batch as the monitor sees it.
+
+    Attributes:
+        mean: (columns + directions,) mean scores.
+        row: of the history; its first columns are still to be written.
+        scores: (n, columns + directions).
+        rows: samples that had a reading.
+    """
+
+    mean: NDArray[np.float32]
+    row: NDArray[np.float32]
+    scores: NDArray[np.float32]
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -97,9 +113,8 @@ class LabelFreeParams:
             for two in (False, True)
         }
 
-    def batch_means(self, batch: Observed, offset: NDArray[np.float32]) -> tuple[Any, Any, int]:
-        """Mean scores (columns + directions,) of a batch, its row of the history with the scores left out, and how
-        many samples had a reading. A missing reading counts as one at its level."""
+    def batch_means(self, batch: Observed, offset: NDArray[np.float32]) -> "BatchMeans":
+        """What is left of a batch; a missing reading counts as one at its level, ``offset`` from the reference's."""
         columns, channels = self.scoring.columns, self.scoring.intake.channels
         scored = self.scoring(batch)
         scores, seen, rows = scored.scores, scored.channels, len(batch)
@@ -114,7 +129,7 @@ class LabelFreeParams:
         away = seen - self.channel_level
         row[columns : columns + channels] = self._ones @ away
         row[columns + channels :] = self._ones @ np.square(away)
-        return self._ones @ scores, row, rows
+        return BatchMeans(self._ones @ scores, row, scores, rows)
 
     def followed(self, means: NDArray[np.float32], moved: NDArray[np.float32]) -> NDArray[np.float32]:
         """The (..., 5, columns) weighted means after a batch of (..., columns)."""
@@ -132,10 +147,7 @@ class LabelFreeParams:
     def evidence(
         self,
         means: NDArray[np.float32],
-        now: NDArray[Any],
-        before: NDArray[Any],
-        slow: NDArray[Any],
-        level: NDArray[Any],
+        vectors: NDArray[np.float32],
         *,
         own_inputs: bool = False,
         own_answers: bool = False,
@@ -143,28 +155,26 @@ class LabelFreeParams:
         """(..., statistics) evidence of a change.
 
         Args:
-            means: (..., 5, columns).
-            now, before, slow, level: (..., shares + directions).
+            means: (..., 5, columns) weighted means.
+            vectors: (..., 4, shares + directions) Fed-ADE's (``signals.remembered``).
             own_inputs, own_answers: their level was learnt from the stream.
         """
-        per_view = self._per_view[own_inputs, own_answers]
-        return self.scale(self.statistics(means, now, before, slow, level, per_view))
+        return self.scale(self.statistics(means, vectors, self._per_view[own_inputs, own_answers]))
 
     def statistics(
         self,
         means: NDArray[np.float32],
-        now: NDArray[Any],
-        before: NDArray[Any],
-        slow: NDArray[Any],
-        level: NDArray[Any],
+        vectors: NDArray[np.float32],
         per_view: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
         """(..., statistics) of the views and then of the signals; arguments as for :meth:`evidence`."""
         views = VIEWS @ means
         views *= self._per_view[False, False] if per_view is None else per_view
         found = self.groups(views)
-        signals = turns(now, before, slow, level, self.scoring.shares)
-        return np.concatenate([found.reshape(*found.shape[:-2], -1), signals], axis=-1)
+        flat = found.reshape(*found.shape[:-2], -1)
+        if vectors.shape[-1] == 0:
+            return flat
+        return np.concatenate([flat, turns(vectors, self.scoring.shares)], axis=-1)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays for ``drift.safetensors``."""

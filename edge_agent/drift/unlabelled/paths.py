@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.unlabelled.filters import MEMORIES
 from edge_agent.drift.unlabelled.params import LabelFreeParams
-from edge_agent.drift.unlabelled.signals import MEMORY_GAIN
+from edge_agent.drift.unlabelled.signals import BEFORE, remembered
 
 _STREAMS_AT_ONCE = 16
 
@@ -37,17 +37,17 @@ def stream_statistics(
     """
     columns = params.scoring.columns
     level = params.level if levels is None else levels[:, :columns]
-    against = params.signal_level if levels is None else params.signal_vector(levels)
     memory = np.zeros((len(means), len(MEMORIES), columns), np.float32)
-    before = np.zeros((len(means), len(params.signal_level)), np.float32)
-    slow = np.broadcast_to(against, before.shape)
+    signals = np.zeros((len(means), 3, len(params.signal_level)), np.float32)
+    signals[:, 1:] = params.signal_level if levels is None else params.signal_vector(levels)[:, None]
     for batch in range(means.shape[1]):
         mean = means[:, batch]
         memory = params.followed(memory, (mean[:, :columns] - level) * params.per_deviation)
         now = params.signal_vector(mean)
-        slow = slow + MEMORY_GAIN * (now - slow)
-        yield params.statistics(memory, now, before, slow, against)
-        before = now
+        vectors = remembered(signals, now)
+        yield params.statistics(memory, vectors)
+        signals = vectors[:, 1:]
+        signals[:, BEFORE] = now
 
 
 def stream_maxima(params: LabelFreeParams, means: NDArray[np.float32]) -> NDArray[np.float64]:

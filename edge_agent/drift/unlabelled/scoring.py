@@ -1,9 +1,8 @@
 """Samples to scores: numbers whose means over a batch stay where they are as long as nothing changes."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ DIRECTIONS_CAP = 256
 CONDITIONAL_CAP = 4.0
 _COMPONENT_CAP = 4.0
 _TINY = 1e-12
+_LARGEST = 1e15
 _SAME_MODEL = "the bundle was calibrated for another model: build it again"
 
 
@@ -136,17 +136,16 @@ class Scoring:
         if missing is not None:
             features = np.where(missing, 0, features)
         channels = self.intake(features, missing)
-        answers, bad = self._answers(seen)
+        said = self._said(seen)
         judged = channels
         if missing is not None:
             judged = np.where(np.isnan(channels), self.tables.values[: self.intake.channels, 1], channels)
-        normal = self.tables(np.concatenate([judged, *answers], axis=1) if answers else judged)
-        scores = np.empty((len(seen), self.columns + self.directions), np.float32)
-        self._fill_inputs(
-            scores, normal[:, : self.intake.channels], np.isnan(channels) if missing is not None else None
-        )
-        self._fill_answers(scores, normal[:, self.intake.channels :], seen, bad)
-        return Scored(scores, channels, missing is None and bad is None)
+        normal = self.tables(np.concatenate([judged, *said.answers], axis=1) if said.answers else judged)
+        size = self.intake.channels
+        scores = np.empty((len(features), self.columns + self.directions), np.float32)
+        self._fill_inputs(scores, normal[:, :size], np.isnan(channels) if missing is not None else None)
+        self._fill_answers(scores, normal[:, size:], said)
+        return Scored(scores, channels, missing is None and said.broken is None)
 
     def _refuse(self, features: NDArray[Any], seen: Observed) -> None:
         given = (features.shape[1], _width(seen.outputs) if self.outputs else 0, _width(seen.embeddings))
@@ -167,64 +166,73 @@ class Scoring:
         scores[:, :one] = normal
         np.multiply(normal, normal, out=scores[:, one:two])
         scores[:, two:three] = left
-        np.clip(left, -CONDITIONAL_CAP, CONDITIONAL_CAP, out=left)
+        np.minimum(left, CONDITIONAL_CAP, out=left)
+        np.maximum(left, -CONDITIONAL_CAP, out=left)
         np.multiply(left, left, out=scores[:, three:four])
         if missing is not None:
             scores[:, three:four] += lost
             for start in (0, one, two, three):
                 scores[:, start : start + missing.shape[1]][missing] = np.nan
 
-    def _answers(self, seen: Observed) -> tuple[list[NDArray[Any]], NDArray[np.bool_] | None]:
-        """Columns for the tables, and the rows whose outputs or embeddings are not finite (None: no such row)."""
-        bad = self._broken(seen)
+    def _said(self, seen: Observed) -> "_Said":
+        broken = self._broken(seen)
         columns: list[NDArray[Any]] = []
+        shares = components = directions = None
         if self.outputs:
-            outputs = _clean(seen.outputs.reshape(len(seen), -1), bad)
-            columns += list(answer_columns(outputs, self.classes, self._value_places))
+            outputs = _clean(seen.outputs, broken)
+            if self.classes is None:
+                columns.append(outputs[:, self._value_places])
+            else:
+                margin, energy, shares = certainty(outputs)
+                columns += (margin, energy)
         if len(self.centre):
             assert seen.embeddings is not None
-            flat = _clean(seen.embeddings.reshape(len(seen), -1), bad) - self.centre
-            part = (flat @ self.basis) * self.lengths
-            columns.append(log_residue(flat, part))
-        return columns, bad
+            flat = _clean(seen.embeddings, broken)
+            away = flat - self.centre
+            components = away @ self.basis
+            columns.append(log_residue(away, components * self.lengths))
+            directions = unit_rows(flat)
+        return _Said(columns, shares, components, directions, broken)
 
     def _broken(self, seen: Observed) -> NDArray[np.bool_] | None:
+        """(n,) rows whose outputs or embeddings are not finite, or so large that squares would not be, or come from
+        broken readings; None: none."""
+        faulty = None if seen.faulty is None or not seen.faulty.any() else seen.faulty.any(axis=1)
         given = [seen.outputs] if self.outputs else []
         given += [seen.embeddings] if len(self.centre) and seen.embeddings is not None else []
-        if all(np.isfinite(array).all() for array in given):
-            return None
-        flags = [~np.isfinite(array.reshape(len(seen), -1)).all(axis=1) for array in given]
-        return np.asarray(np.logical_or.reduce(flags))
+        if all(float(np.abs(array).max(initial=0.0)) < _LARGEST for array in given):
+            return faulty
+        flags = [~(np.abs(array.reshape(len(array), -1)) < _LARGEST).all(axis=1) for array in given]
+        return np.asarray(np.logical_or.reduce(flags if faulty is None else [*flags, faulty]))
 
-    def _fill_answers(
-        self,
-        scores: NDArray[np.float32],
-        normal: NDArray[np.float32],
-        seen: Observed,
-        bad: NDArray[np.bool_] | None,
-    ) -> None:
+    def _fill_answers(self, scores: NDArray[np.float32], normal: NDArray[np.float32], said: "_Said") -> None:
         _, _, _, _, four, five, six, seven, eight, nine = self.starts
         if four == nine:
             return
         scores[:, four:five] = normal
         np.multiply(normal, normal, out=scores[:, five:six])
-        if seven > six:
-            probabilities = class_probabilities(_clean(seen.outputs.reshape(len(seen), -1), bad))
-            summed = (
-                np.add.reduceat(probabilities, self._share_starts, axis=1)
-                if self.shares < (self.classes or 0)
-                else None
-            )
-            scores[:, six:seven] = probabilities if summed is None else summed
-        if len(self.centre):
-            assert seen.embeddings is not None
-            flat = _clean(seen.embeddings.reshape(len(seen), -1), bad)
-            part = np.clip((flat - self.centre) @ self.basis, -_COMPONENT_CAP, _COMPONENT_CAP)
+        if said.shares is not None:
+            whole = self.shares == self.classes
+            scores[:, six:seven] = said.shares if whole else np.add.reduceat(said.shares, self._share_starts, axis=1)
+        if said.components is not None and said.directions is not None:
+            part = np.minimum(said.components, _COMPONENT_CAP)
+            np.maximum(part, -_COMPONENT_CAP, out=part)
             scores[:, seven:eight] = part
             np.multiply(part, part, out=scores[:, eight:nine])
-            scores[:, nine:] = unit_rows(flat)[:, : self.directions]
-        if bad is not None:
-            scores[bad, four:] = np.nan
+            scores[:, nine:] = said.directions[:, : self.directions]
+        if said.broken is not None:
+            scores[said.broken, four:] = np.nan
+
+
+class _Said(NamedTuple):
+    """What the model says of n samples: columns for the tables, class probabilities, components and directions of the
+    embeddings; and which rows are broken (None: none)."""
+
+    answers: list[NDArray[Any]]
+    shares: NDArray[Any] | None
+    components: NDArray[Any] | None
+    directions: NDArray[Any] | None
+    broken: NDArray[np.bool_] | None
 
 
 def missing_readings(features: NDArray[Any], faulty: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
@@ -242,27 +250,17 @@ def answers_of(outputs: int, classes: int | None) -> int:
     return min(outputs, VALUES_CAP) if classes is None else 2
 
 
-def answer_columns(outputs: NDArray[Any], classes: int | None, places: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
-    """Margin (the largest logit less the next) and energy (log of the sum of powers); or up to 64 of the values."""
-    if classes is None:
-        yield outputs[:, places]
-        return
-    if outputs.shape[1] == 1:
-        yield np.abs(outputs)
-        yield np.logaddexp(outputs, 0.0)
-        return
-    top = np.partition(outputs, -2, axis=1)[:, -2:]
-    largest = top[:, 1:]
-    yield largest - top[:, :1]
-    yield largest + np.log(np.exp(outputs - largest).sum(axis=1, keepdims=True))
-
-
-def class_probabilities(logits: NDArray[Any]) -> NDArray[Any]:
-    """(n, classes) of finite logits, in their precision; one logit a sample is that of class 1 of two."""
+def certainty(logits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Margin (the largest logit less the next) and energy (log of the sum of powers), (n, 1) each; and the (n, classes)
+    probabilities. One logit a sample is that of class 1 of two."""
     if logits.shape[1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+    top = np.partition(logits, -2, axis=1)
+    largest = top[:, -1:]
+    powers = np.exp(logits - largest)
+    total = powers.sum(axis=1, keepdims=True)
+    powers /= total
+    return largest - top[:, -2:-1], largest + np.log(total), powers
 
 
 def log_residue(centred: NDArray[Any], components: NDArray[Any]) -> NDArray[Any]:
@@ -291,6 +289,8 @@ def _width(array: NDArray[Any] | None) -> int:
     return 0 if array is None else int(np.prod(array.shape[1:]))
 
 
-def _clean(rows: NDArray[Any], bad: NDArray[np.bool_] | None) -> NDArray[np.float32]:
-    kept = rows if bad is None else np.where(bad[:, None], 0, rows)
+def _clean(array: NDArray[Any], broken: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+    """(n, values) float32, broken rows 0."""
+    rows = array if array.ndim == 2 else array.reshape(len(array), -1)
+    kept = rows if broken is None else np.where(broken[:, None], 0, rows)
     return kept.astype(np.float32, copy=False)

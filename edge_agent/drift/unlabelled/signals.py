@@ -7,42 +7,56 @@ batch: like the other statistics they are judged by what they are without a chan
 Source: Park et al. 2026 (Fed-ADE), S_unc and S_rep.
 """
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 MEMORY_GAIN = np.float32(1.0 / 9.0)
-COMPARISONS = 3
-_TINY = 1e-24
+BEFORE, SLOW, LEVEL = 0, 1, 2
+"""Rows of what is remembered: the batch before, the mean of the last nine, and the level."""
+_LEFT, _RIGHT = np.array([0, 0, 2]), np.array([1, 3, 3])
+_TINY = np.float32(1e-24)
+_COUNT = 4
 
 
-def turns(
-    now: NDArray[Any], before: NDArray[Any], slow: NDArray[Any], reference: NDArray[Any], shares: int
-) -> NDArray[np.float32]:
-    """The signals of (..., shares + directions) mean vectors.
+def remembered(signals: NDArray[np.float32], now: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(..., 4, shares + directions): the vectors of this batch, the batch before, the last nine and the level.
 
     Args:
-        now, before: means of this batch and of the one before; all zero: there was none, and the signal is 0.
-        slow: the mean of the last nine.
-        reference: (shares + directions,) or as the others.
-        shares: how many of the values are class shares; the rest is a direction.
+        signals: (..., 3, shares + directions) as remembered before this batch.
+        now: (..., shares + directions).
+    """
+    vectors = np.empty((*signals.shape[:-2], _COUNT, signals.shape[-1]), np.float32)
+    vectors[..., 0, :] = now
+    vectors[..., 1:, :] = signals
+    slow = vectors[..., 1 + SLOW, :]
+    slow += MEMORY_GAIN * (now - slow)
+    return vectors
+
+
+def turns(vectors: NDArray[np.float32], shares: int) -> NDArray[np.float32]:
+    """The signals of (..., 4, shares + directions) vectors, as :func:`remembered` orders them.
+
+    Args:
+        shares: how many of the values are class shares; the rest is a direction. A vector of zeros has no angle: 0.
 
     Returns:
-        (..., 3 signals of each that there is): now to before, now to the reference, slow to the reference.
+        (..., 3 for each of shares and direction that there is): now to before, now to the level, slow to the level.
 
     Cost: O(shares + directions).
     """
-    borders = [place for place, size in ((0, shares), (shares, now.shape[-1] - shares)) if size]
-    if not borders:
-        return np.zeros((*now.shape[:-1], 0), np.float32)
-    reference = np.broadcast_to(reference, now.shape)
-    left = np.stack([now, now, slow], axis=-2)
-    right = np.stack([before, reference, reference], axis=-2)
-    products = np.add.reduceat(np.stack([left * right, left * left, right * right], axis=-3), borders, axis=-1)
-    across, first, second = products[..., 0, :, :], products[..., 1, :, :], products[..., 2, :, :]
-    lengths = first * second
-    cosine = np.where(lengths > _TINY, across / np.sqrt(np.maximum(lengths, _TINY)), 1.0)
-    halved = np.array([1.0 if place < shares else 0.5 for place in borders], np.float32)
-    found = np.maximum(1.0 - cosine, 0.0) * halved
-    return np.asarray(found.reshape(*now.shape[:-1], -1), np.float32)
+    parts = []
+    if shares:
+        parts.append(_turns(vectors[..., :shares]))
+    if vectors.shape[-1] > shares:
+        parts.append(_turns(vectors[..., shares:]) * np.float32(0.5))
+    return np.concatenate(parts, axis=-1) if parts else np.zeros((*vectors.shape[:-2], 0), np.float32)
+
+
+def _turns(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    products = vectors @ vectors.swapaxes(-1, -2)
+    squares = products.reshape(*products.shape[:-2], -1)[..., :: _COUNT + 1]
+    across = products[..., _LEFT, _RIGHT]
+    lengths = squares.take(_LEFT, axis=-1) * squares.take(_RIGHT, axis=-1)
+    cosine = across / np.sqrt(np.maximum(lengths, _TINY))
+    cosine[lengths <= _TINY] = 1.0
+    return np.asarray(np.maximum(1.0 - cosine, 0.0))

@@ -1,0 +1,1 @@
+"""Injected sensor drifts on recorded features."""
