@@ -3,7 +3,8 @@
 import csv
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,10 +30,22 @@ class CsvColumns:
             input left out, if it is the only one, takes every column that nothing else uses.
         keys: ``label``, ``group``, ``holdout``, ``delay``, ``time``, ``id``, ``task`` to their columns; a
             key left out is the column of its own name, if there is one.
+        classes: what a label may say in words, as a number.
     """
 
     features: Mapping[str, Sequence[str]] = field(default_factory=dict)
     keys: Mapping[str, str] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)
+
+
+def csv_header(path: Path) -> list[str]:
+    """The names in the first line.
+
+    Raises:
+        ConfigError: absent, empty or not text.
+    """
+    with _lines(path) as rows:
+        return next(iter(rows), [])
 
 
 def read_csv(path: Path, inputs: Sequence[TensorSpec], columns: CsvColumns | None) -> dict[str, NDArray[Any]]:
@@ -41,9 +54,15 @@ def read_csv(path: Path, inputs: Sequence[TensorSpec], columns: CsvColumns | Non
     Raises:
         ConfigError: absent, not text, a column missing, or a cell that is no number (line and column named).
     """
+    with _lines(path) as rows:
+        return _read(path, rows, inputs, columns or CsvColumns())
+
+
+@contextmanager
+def _lines(path: Path) -> Iterator[Iterable[list[str]]]:
     try:
-        with path.open(encoding="utf-8", newline="") as lines:
-            return _read(path, csv.reader(lines), inputs, columns or CsvColumns())
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            yield csv.reader(lines)
     except FileNotFoundError:
         raise ConfigError(f"recording {path} does not exist", "correct [source] path") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -75,6 +94,8 @@ def _read(
         for key, index in key_places.items():
             if key == "time":
                 numbers[key].append(_seconds(path, line, header[index], cells[index]))
+            elif key == "label" and cells[index] in columns.classes:
+                numbers[key].append(columns.classes[cells[index]])
             elif key in _NUMBER_KEYS:
                 numbers[key].append(_number(path, line, header[index], cells[index]))
             else:
