@@ -1,5 +1,68 @@
-"""The monitors that a bundle gets, and how each is calibrated."""
+"""The monitors that a bundle gets beside `loss-rise`, and how each is calibrated."""
 
-from server_bridge.bundles.support import Maker
+from typing import Any
 
-MAKERS: tuple[Maker, ...] = ()
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift import faults
+from edge_agent.drift.accuracy.calibrate import calibrate_accuracy
+from edge_agent.drift.accuracy.params import NAME as ACCURACY
+from edge_agent.drift.arrivals import NAME as ARRIVALS
+from edge_agent.drift.arrivals import calibrate_arrivals
+from edge_agent.drift.reference import Reference
+from edge_agent.drift.sequential.calibration import calibrate_loss_level
+from edge_agent.drift.sequential.calibration import judged_series as judged_losses
+from edge_agent.drift.sequential.loss_level import NAME as LOSS_LEVEL
+from edge_agent.drift.unlabelled import NAME as LABEL_FREE
+from edge_agent.drift.unlabelled import calibrate as calibrate_label_free
+from edge_agent.drift.unlabelled.fitting import fitted, judged_series
+from edge_agent.wire.manifest import Manifest
+from server_bridge.bundles.support import Asked, Made, Maker, PlainMaker
+
+
+def _losses(reference: Reference, batch_size: int) -> NDArray[Any]:
+    return judged_losses(reference.losses)
+
+
+def _loss_level(reference: Reference, asked: Asked) -> Made:
+    return calibrate_loss_level(
+        reference.losses, batch_size=asked.batch_size, rate=asked.rate, rng=asked.rng, progress=asked.progress
+    )
+
+
+def _scores(reference: Reference, batch_size: int) -> NDArray[Any]:
+    fit = fitted(reference, batch_size=batch_size, rate=0.5, rng=np.random.default_rng(0))
+    return judged_series(fit.params.scoring, fit.scores)
+
+
+def _label_free(reference: Reference, asked: Asked) -> Made:
+    return calibrate_label_free(
+        reference, batch_size=asked.batch_size, rate=asked.rate, rng=asked.rng, progress=asked.progress
+    )
+
+
+def _accuracy(reference: Reference, manifest: Manifest, batch_size: int, rng: np.random.Generator) -> Made:
+    params = calibrate_accuracy(reference, batch_size=batch_size, rng=rng)
+    return params.to_spec(), params.to_arrays()
+
+
+def _arrivals(reference: Reference, manifest: Manifest, batch_size: int, rng: np.random.Generator) -> Made:
+    params = calibrate_arrivals(reference)
+    return params.to_spec(), params.to_arrays()
+
+
+def _faults(reference: Reference, manifest: Manifest, batch_size: int, rng: np.random.Generator) -> Made:
+    return faults.calibrate(reference, manifest).to_spec()
+
+
+LABELLED_MAKERS = (Maker(LOSS_LEVEL, _losses, _loss_level),)
+"""Of monitors that need losses alone."""
+MAKERS = (*LABELLED_MAKERS, Maker(LABEL_FREE, _scores, _label_free))
+"""Of all monitors that promise a rate of false alarms."""
+PLAIN_MAKERS = (
+    PlainMaker(ACCURACY, _accuracy),
+    PlainMaker(ARRIVALS, _arrivals),
+    PlainMaker(faults.NAME, _faults),
+)
+"""Of those that state one of their own, or raise none."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,10 @@ from edge_agent.model.bundle import file_digests
 from edge_agent.wire.manifest import Manifest, MonitorSpec, PromiseSpec
 from server_bridge.bundles.calibrate import Run, judged_outputs
 from server_bridge.bundles.data import LabelledData
-from server_bridge.bundles.makers import MAKERS
+from server_bridge.bundles.makers import MAKERS, PLAIN_MAKERS
 from server_bridge.bundles.rates import rate_of_times
 from server_bridge.bundles.reference import reference_of
-from server_bridge.bundles.support import Maker, Support
+from server_bridge.bundles.support import Asked, Maker, PlainMaker, Support
 from server_bridge.bundles.wish import Wish
 
 EFFECTIVE_LEAST = 10.0
@@ -61,17 +62,20 @@ class Monitors:
 
 def calibrated(
     reference: Reference,
+    manifest: Manifest,
     *,
     batch_size: int,
     wish: Wish,
     seed: int,
     told: Told = lambda name, share: None,
     makers: Sequence[Maker] = MAKERS,
+    plain: Sequence[PlainMaker] = PLAIN_MAKERS,
 ) -> Monitors:
     """Every monitor that the reference can support; ``loss-rise``, by its own rule, always.
 
     Args:
         reference: in the order of its times.
+        manifest: of the bundle; its monitors are not looked at.
         batch_size: samples a batch of every monitor.
         wish: with the stream's rate, where it is known.
         seed: of all resampling.
@@ -80,23 +84,21 @@ def calibrated(
         ConfigError: the wish makes no sense for this stream.
         DataError: too few rows; losses that say nothing; or a rate that was asked for and is not supported.
 
-    Cost: a few seconds a monitor; below `EFFECTIVE_LEAST` independent batches only what ``loss-rise`` takes.
+    Cost: seconds a monitor; below `EFFECTIVE_LEAST` independent batches only what ``loss-rise`` takes.
     """
     refuse_few(len(reference), batch_size)
-    task = _Task(reference, batch_size, wish, seed, told)
-    supports = {maker.name: Support.of(maker.series(reference), batch_size) for maker in makers}
+    task = _Task(reference, manifest, batch_size, wish, seed, told)
+    notes: list[str] = []
+    specs, arrays = {MONITOR_NAME: task.loss_rise()}, MonitorArrays()
+    supports = task.supports(makers, notes)
     task.refuse_unsupported(supports)
-    specs, arrays, notes = {MONITOR_NAME: task.loss_rise()}, MonitorArrays(), _order_notes(reference, supports.values())
-    for number, maker in enumerate(makers):
-        support = supports[maker.name]
-        if wish.false_alarms is None and support.effective_batches < EFFECTIVE_LEAST:
-            notes.append(
-                f"{maker.name} is left out: {len(reference)} rows are worth {support.effective_batches:.1f} independent"
-                f" batches of {batch_size}, {EFFECTIVE_LEAST:.0f} are needed"
-            )
-            continue
-        specs[maker.name], arrays[maker.name], lowered = task.made(maker, support, number)
-        notes += lowered
+    notes += _order_notes(reference, supports.values())
+    for maker in makers:
+        if maker.name in supports and (made := task.made(maker, supports[maker.name], notes)) is not None:
+            specs[maker.name], arrays[maker.name] = made
+    for one in plain:
+        if (stated := task.stated(one, notes)) is not None:
+            specs[one.name], arrays[one.name] = stated
     return Monitors(specs, arrays, tuple(notes))
 
 
@@ -117,7 +119,7 @@ def monitors_on(
     """
     reference = reference_of(manifest, data, judged_outputs(manifest, run, data))
     rate = None if data.times is None else rate_of_times(reference.observed.times_s)
-    return calibrated(reference, batch_size=batch_size, wish=wish.with_stream(rate), seed=seed, told=told)
+    return calibrated(reference, manifest, batch_size=batch_size, wish=wish.with_stream(rate), seed=seed, told=told)
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class _Task:
     """What every monitor of a build is calibrated with."""
 
     reference: Reference
+    manifest: Manifest
     batch_size: int
     wish: Wish
     seed: int
@@ -133,6 +136,28 @@ class _Task:
     @property
     def wanted(self) -> float:
         return self.wish.of_one(self.batch_size)
+
+    def loss_rise(self) -> MonitorSpec:
+        rng, losses = np.random.default_rng(self.seed), self.reference.losses
+        return calibrate_loss_rise(losses, batch_size=self.batch_size, classes=self.reference.classes, rng=rng)
+
+    def supports(self, makers: Sequence[Maker], notes: list[str]) -> dict[str, Support]:
+        """What the reference is worth to each monitor that can be calibrated on it."""
+        rows, found = len(self.reference), {}
+        if self.wish.false_alarms is None and rows < EFFECTIVE_LEAST * self.batch_size:
+            notes.append(self._left_out(" and ".join(maker.name for maker in makers), rows / self.batch_size))
+            return {}
+        for maker in makers:
+            try:
+                support = Support.of(maker.series(self.reference, self.batch_size), self.batch_size)
+            except DataError as error:
+                self._unless_asked(maker.name, error, notes)
+                continue
+            if self.wish.false_alarms is None and support.effective_batches < EFFECTIVE_LEAST:
+                notes.append(self._left_out(maker.name, support.effective_batches))
+            else:
+                found[maker.name] = support
+        return found
 
     def refuse_unsupported(self, supports: Mapping[str, Support]) -> None:
         name = max(supports, key=lambda known: supports[known].lowest_rate, default="")
@@ -147,26 +172,48 @@ class _Task:
             "alarms; or add --lowest to take what is supported",
         )
 
-    def loss_rise(self) -> MonitorSpec:
-        rng, losses = np.random.default_rng(self.seed), self.reference.losses
-        return calibrate_loss_rise(losses, batch_size=self.batch_size, classes=self.reference.classes, rng=rng)
-
     def made(
-        self, maker: Maker, support: Support, number: int
-    ) -> tuple[MonitorSpec, dict[str, NDArray[Any]], list[str]]:
+        self, maker: Maker, support: Support, notes: list[str]
+    ) -> tuple[MonitorSpec, dict[str, NDArray[Any]]] | None:
         rate = max(self.wanted, support.lowest_rate)
-        rng = np.random.default_rng((self.seed, number))
-        spec, arrays = maker.calibrate(self.reference, rate, self.batch_size, rng, partial(self.told, maker.name))
+        asked = Asked(self.batch_size, rate, self._rng(maker.name), partial(self.told, maker.name))
+        try:
+            spec, arrays = maker.calibrate(self.reference, asked)
+        except DataError as error:
+            self._unless_asked(maker.name, error, notes)
+            return None
+        words = self._said(rate)
+        if rate > self.wanted:
+            words += ", the lowest supported"
+            notes.append(f"{maker.name} promises {words}; {self._said(self.wanted)} would need more rows")
         promise = spec.promise or PromiseSpec(
             lowest_rate=support.lowest_rate,
             block_rows=support.block_rows,
             effective_batches=support.effective_batches,
         )
-        lowered = rate > self.wanted
-        words = f"{self._said(rate)}{', the lowest supported' if lowered else ''}"
-        spec = spec.model_copy(update={"promise": promise.model_copy(update={"words": words})})
-        note = f"{maker.name} promises {words}; {self._said(self.wanted)} would need more rows"
-        return spec, dict(arrays), [note] if lowered else []
+        return spec.model_copy(update={"promise": promise.model_copy(update={"words": words})}), dict(arrays)
+
+    def stated(self, maker: PlainMaker, notes: list[str]) -> tuple[MonitorSpec, dict[str, NDArray[Any]]] | None:
+        try:
+            spec, arrays = maker.calibrate(self.reference, self.manifest, self.batch_size, self._rng(maker.name))
+        except DataError as error:
+            notes.append(f"{maker.name} is left out: {error.problem}")
+            return None
+        return spec, dict(arrays)
+
+    def _unless_asked(self, name: str, error: DataError, notes: list[str]) -> None:
+        if self.wish.asked:
+            raise error
+        notes.append(f"{name} is left out: {error.problem}")
+
+    def _left_out(self, names: str, effective: float) -> str:
+        return (
+            f"{names} left out: {len(self.reference)} rows are worth at most {effective:.1f} independent batches of"
+            f" {self.batch_size}, {EFFECTIVE_LEAST:.0f} are needed"
+        )
+
+    def _rng(self, name: str) -> np.random.Generator:
+        return np.random.default_rng((self.seed, crc32(name.encode())))
 
     def _said(self, rate: float) -> str:
         return self.wish.words(rate, self.batch_size)

@@ -10,11 +10,28 @@ from numpy.typing import NDArray
 from edge_agent.drift.promise.blocks import dependence
 from edge_agent.drift.promise.calibrate import SUPPORT_BATCHES
 from edge_agent.drift.reference import Reference
-from edge_agent.wire.manifest import MonitorSpec
+from edge_agent.wire.manifest import Manifest, MonitorSpec
 
-Progress = Callable[[float], None]
-"""Told the share of a calibration's work that is done."""
 RATE_MOST = 0.5
+
+Made = tuple[MonitorSpec, Mapping[str, NDArray[Any]]]
+"""The manifest's entry, and its arrays without the monitor's prefix."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a monitor is calibrated to.
+
+    Args:
+        rate: false alarms a batch.
+        rng: the only source of chance.
+        progress: told the share of the work that is done.
+    """
+
+    batch_size: int
+    rate: float
+    rng: np.random.Generator
+    progress: Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -24,14 +41,20 @@ class Maker:
     Args:
         name: in the manifest.
         series: (n,) or (n, k) what the monitor judges, by which the lowest rate is known beforehand.
-        calibrate: reference, rate a batch, batch size, chance and progress to the manifest's entry and its arrays.
+        calibrate: gives the monitor.
     """
 
     name: str
-    series: Callable[[Reference], NDArray[Any]]
-    calibrate: Callable[
-        [Reference, float, int, np.random.Generator, Progress], tuple[MonitorSpec, Mapping[str, NDArray[Any]]]
-    ]
+    series: Callable[[Reference, int], NDArray[Any]]
+    calibrate: Callable[[Reference, Asked], Made]
+
+
+@dataclass(frozen=True)
+class PlainMaker:
+    """How a monitor is made that promises no rate that one could ask for."""
+
+    name: str
+    calibrate: Callable[[Reference, Manifest, int, np.random.Generator], Made]
 
 
 @dataclass(frozen=True)

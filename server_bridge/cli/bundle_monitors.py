@@ -19,6 +19,7 @@ from server_bridge.bundles.wish import Wish
 
 _PANEL = "Drift monitors"
 _THRESHOLDS = ("threshold", "gamma")
+_PROMISE_WIDTH = 22
 
 FalseAlarms = Annotated[
     str | None,
@@ -126,13 +127,10 @@ def show_notes(notes: tuple[str, ...]) -> None:
 def show_monitors(manifest: Manifest) -> None:
     """What each monitor promises, and what its reference supports."""
     table = Table(
-        "monitor",
-        Column("false alarms promised", overflow="fold"),
-        Column("threshold", justify="right"),
-        Column("lowest supported", justify="right"),
-        Column("block, rows", justify="right"),
-        Column("effective batches", justify="right"),
-        title=Text("drift monitors"),
+        Column("monitor", no_wrap=True),
+        Column("false alarms promised", min_width=_PROMISE_WIDTH, overflow="fold"),
+        *(Column(name, justify="right") for name in ("threshold", "lowest rate", "block rows", "effective batches")),
+        title=Text("drift monitors: what they promise, and what their reference supports"),
         title_justify="left",
     )
     for name, spec in manifest.monitors.items():
@@ -145,6 +143,6 @@ def _cells(spec: MonitorSpec) -> tuple[str, str, str, str, str]:
     shown = f"{threshold:.4g}" if isinstance(threshold, int | float) else "-"
     promise = spec.promise
     if promise is None:
-        return f"none; {spec.false_alarm_rate:.2g} a batch before its safety factor", shown, "-", "-", "-"
-    lowest = f"{promise.lowest_rate:.2g} a batch"
+        return f"none asked for; {spec.false_alarm_rate:.2g} a batch by its own rule", shown, "-", "-", "-"
+    lowest = f"{promise.lowest_rate:.2g}"
     return promise.words, shown, lowest, str(promise.block_rows), f"{promise.effective_batches:.0f}"
