@@ -54,28 +54,60 @@ def dependence(series: NDArray[Any]) -> Dependence:
     )
 
 
-def block_streams(rows: int, length: int, streams: int, block: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Streams of row numbers, joined from blocks of consecutive rows; the reference's end is followed by its start.
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """How streams are drawn from a reference.
 
-    Args:
-        rows: of the reference, >= 1.
-        length: rows a stream.
-        streams: how many.
-        block: rows a block, >= 1.
-        rng: the only source of chance.
-
-    Returns:
-        (streams, length) int64 in 0..rows-1; where in a stream the first block ends is random.
-
-    Source: circular block bootstrap (Politis and Romano 1992).
-    Cost: O(streams x length).
+    Attributes:
+        rows: rows a block, >= 1.
+        first: (n,) int64 the first row of each row's segment.
+        lengths: (n,) int64 rows in each row's segment.
     """
-    blocks = length // block + 2
-    starts = rng.integers(0, rows, (streams, blocks))
-    joined = (starts[:, :, None] + np.arange(block)).reshape(streams, blocks * block)
-    phase = rng.integers(0, block, streams)
-    cut: NDArray[np.int64] = joined[np.arange(streams)[:, None], phase[:, None] + np.arange(length)]
-    return cut % rows
+
+    rows: int
+    first: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: int, block: int, segments: NDArray[np.int64] | None = None) -> "Blocks":
+        """Of a reference of ``rows`` rows; ``segments`` (n,) are numbers of stretches that are each without a gap."""
+        numbers = np.zeros(rows, np.int64) if segments is None else segments
+        starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+        lengths = np.diff(np.append(starts, rows))
+        return cls(block, np.repeat(starts, lengths), np.repeat(lengths, lengths))
+
+    def streams(self, streams: int, length: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Streams of row numbers, joined from blocks of consecutive rows; a segment's end is followed by its start.
+
+        Args:
+            streams: how many.
+            length: rows a stream.
+            rng: the only source of chance.
+
+        Returns:
+            (streams, length) int64 in 0..n-1; where in a stream the first block ends is random.
+
+        Source: circular block bootstrap (Politis and Romano 1992).
+        Cost: O(streams x length).
+        """
+        blocks = length // self.rows + 2
+        starts = rng.integers(0, len(self.first), (streams, blocks))[:, :, None]
+        first = self.first[starts]
+        joined = first + (starts - first + np.arange(self.rows)) % self.lengths[starts]
+        phase = rng.integers(0, self.rows, streams)
+        cut: NDArray[np.int64] = joined.reshape(streams, -1)[
+            np.arange(streams)[:, None], phase[:, None] + np.arange(length)
+        ]
+        return cut
+
+    def batches(self, streams: int, batches: int, batch_size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The same as (streams, batches, batch_size)."""
+        return self.streams(streams, batches * batch_size, rng).reshape(streams, batches, batch_size)
+
+
+def block_streams(rows: int, length: int, streams: int, block: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """``Blocks.streams`` of a reference that is one segment."""
+    return Blocks.of(rows, block).streams(streams, length, rng)
 
 
 def _one_series(values: NDArray[np.float64]) -> Dependence:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.promise.blocks import block_streams, dependence
+from edge_agent.drift.promise.blocks import Blocks, dependence
 from edge_agent.drift.promise.maxima import Maxima
 from edge_agent.errors import DataError
 
@@ -28,11 +28,14 @@ OUTER_DRAWS = 39
 OUTER_RANK = 36
 """The 36th of 39: a 40th would lie above it with probability 1/10."""
 
-_ALARMS = 60
-_ALARMS_OF_ALL_ROWS = 240
+_ALARMS = 40
+_ALARMS_OF_ALL_ROWS = 200
 _BATCHES_MOST = 1_000_000
-_BATCHES_MOST_OUTER = 60_000
-_STREAM_BATCHES_MOST = 2000
+_BATCHES_MOST_OUTER = 40_000
+# Expected alarms a stream: long enough for a monitor to settle. Outer draws are compared on the same streams, so that
+# what a stream's begin does to them cancels; more and shorter ones are faster.
+_STREAM_ALARMS = 0.4
+_STREAM_BATCHES_MOST = 1200
 _CHUNK_ROWS = 4_000_000
 
 
@@ -70,6 +73,7 @@ def calibrate(
     batch_size: int,
     rate: float,
     rng: np.random.Generator,
+    segments: NDArray[np.int64] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Promise:
     """The threshold at which a monitor fitted on all rows of a reference keeps a false-alarm rate on data like them.
@@ -87,6 +91,7 @@ def calibrate(
         batch_size: rows a batch, >= 1.
         rate: false alarms a batch, 0 < rate < 1.
         rng: the only source of chance.
+        segments: (n,) rising numbers of stretches without a gap, whose ends no block crosses; None: all is one.
         progress: told the share that is done, 0 to 1.
 
     Returns:
@@ -97,39 +102,61 @@ def calibrate(
             that can be promised and how many rows the wanted one needs. ``lowest_rate`` gives it beforehand.
 
     Source: nested bootstrap (Hall 1986) over circular blocks (Politis and Romano 1992; Politis and White 2004).
-    Cost: 40 fits and about 40 x 60 / rate batches (rates under 1e-3: as at 1e-3, and the tail beyond it exponential in
-        the statistic), and 240 / rate batches, at most 1,000,000, with all rows. Memory: 4,000,000 row numbers.
+    Cost: 40 fits and about 40 x 40 / rate batches (rates under 1e-3: as at 1e-3, and the tail beyond it exponential in
+        the statistic), and 200 / rate batches, at most 1,000,000, with all rows. Memory: 4,000,000 row numbers.
     """
     effective, block = _supported(series, batch_size, rate)
     rows = len(series)
+    blocks = Blocks.of(rows, block, segments)
     tell = progress or (lambda _share: None)
     fitted = fit(np.arange(rows))
-    plan = _Plan.of(rate, _ALARMS_OF_ALL_ROWS, _BATCHES_MOST)
-    exact = _maxima(fitted, rows, batch_size, block, plan, rng)
+    exact = simulated(fitted, blocks, batch_size=batch_size, rate=rate, rng=rng)
     tell(0.3)
-    outer_plan = _Plan.of(rate, _ALARMS, _BATCHES_MOST_OUTER)
-    index = _index(rows, batch_size, block, outer_plan.streams, outer_plan.batches, rng)
+    plan = _Plan.of(rate, _ALARMS, _BATCHES_MOST_OUTER, _STREAM_ALARMS / 3)
+    index = blocks.batches(plan.streams, plan.batches, batch_size, rng)
     inner = Maxima.of(fitted(index))
     warning_rate = max(rate, min(WARNING_RATE_MOST, WARNING_FACTOR * rate))
     shifts = np.empty((OUTER_DRAWS, 2))
     for draw in range(OUTER_DRAWS):
-        resampled = block_streams(rows, rows, 1, block, rng)[0]
+        resampled = blocks.streams(1, rows, rng)[0]
         outer = Maxima.of(fit(resampled)(index))
-        shifts[draw] = [_shift(outer, inner, wanted, outer_plan.lowest) for wanted in (rate, warning_rate)]
+        # More threshold than the monitor fitted on all rows needs, on the same streams.
+        shifts[draw] = [outer.threshold_at(wanted) - inner.threshold_at(wanted) for wanted in (rate, warning_rate)]
         tell(0.3 + 0.7 * (draw + 1) / OUTER_DRAWS)
     upper = np.maximum(np.sort(shifts, axis=0)[OUTER_RANK - 1], 0.0)
-    point = exact.threshold_beyond(rate, plan.lowest)
+    point = exact.threshold_at(rate)
     threshold = point + float(upper[0])
-    warning = min(threshold, exact.threshold_beyond(warning_rate, plan.lowest) + float(upper[1]))
+    warning = min(threshold, exact.threshold_at(warning_rate) + float(upper[1]))
     lowest = SUPPORT_BATCHES / effective
     return Promise(
         rate, threshold, warning, warning_rate, point, lowest, block, effective,
         evidence=(
             f"{rows} rows, worth {effective:.0f} independent batches of {batch_size}; blocks of {block} rows; "
-            f"threshold {point:.4g} for {rate:.3g} a batch over {plan.streams * plan.batches} resampled batches, "
+            f"threshold {point:.4g} for {rate:.3g} a batch over {len(exact.whole) * exact.batches} resampled batches, "
             f"{threshold:.4g} as 90 % upper limit over {OUTER_DRAWS} references; lowest rate supported {lowest:.3g}"
         ),
     )  # fmt: skip
+
+
+def simulated(
+    paths: StatisticPaths, blocks: Blocks, *, batch_size: int, rate: float, rng: np.random.Generator
+) -> Maxima:
+    """A monitor's maxima over streams that are long and many enough for the threshold at ``rate``.
+
+    Args:
+        paths: the monitor.
+        blocks: how streams are drawn from the reference.
+        batch_size: rows a batch.
+        rate: false alarms a batch.
+        rng: the only source of chance.
+    """
+    plan = _Plan.of(rate, _ALARMS_OF_ALL_ROWS, _BATCHES_MOST, _STREAM_ALARMS)
+    chunk = max(1, _CHUNK_ROWS // (plan.batches * batch_size))
+    parts = []
+    for start in range(0, plan.streams, chunk):
+        index = blocks.batches(min(chunk, plan.streams - start), plan.batches, batch_size, rng)
+        parts.append(Maxima.of(paths(index)))
+    return Maxima.joined(parts)
 
 
 def lowest_rate(series: NDArray[Any], *, batch_size: int) -> float:
@@ -148,18 +175,16 @@ def lowest_rate(series: NDArray[Any], *, batch_size: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """How many streams of how many batches are simulated, and the lowest rate they show well."""
+    """How many streams of how many batches are simulated."""
 
     streams: int
     batches: int
-    lowest: float
 
     @classmethod
-    def of(cls, rate: float, alarms: int, most: int) -> "_Plan":
+    def of(cls, rate: float, alarms: int, most: int, stream_alarms: float) -> "_Plan":
         total = min(most, int(alarms / rate))
-        batches = max(40, min(_STREAM_BATCHES_MOST, int(0.7 / rate)))
-        streams = max(100, total // batches)
-        return cls(streams, batches, alarms / (streams * batches))
+        batches = max(40, min(_STREAM_BATCHES_MOST, int(stream_alarms / rate)))
+        return cls(max(100, total // batches), batches)
 
 
 def _supported(series: NDArray[Any], batch_size: int, rate: float) -> tuple[float, int]:
@@ -191,25 +216,3 @@ def _refuse_few(rows: int, batch_size: int) -> None:
             f"{rows} reference rows cannot calibrate batches of {batch_size}",
             f"give at least {2 * batch_size} rows, or a smaller batch size",
         )
-
-
-def _maxima(
-    paths: StatisticPaths, rows: int, batch_size: int, block: int, plan: _Plan, rng: np.random.Generator
-) -> Maxima:
-    chunk = max(1, _CHUNK_ROWS // (plan.batches * batch_size))
-    parts = []
-    for start in range(0, plan.streams, chunk):
-        streams = min(chunk, plan.streams - start)
-        parts.append(Maxima.of(paths(_index(rows, batch_size, block, streams, plan.batches, rng))))
-    return Maxima.joined(parts)
-
-
-def _index(
-    rows: int, batch_size: int, block: int, streams: int, batches: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    return block_streams(rows, batches * batch_size, streams, block, rng).reshape(streams, batches, batch_size)
-
-
-def _shift(outer: Maxima, inner: Maxima, rate: float, simulated: float) -> float:
-    """How much more threshold this outer draw needs than the monitor fitted on all rows, on the same streams."""
-    return outer.threshold_beyond(rate, simulated) - inner.threshold_beyond(rate, simulated)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 # The first part of each stream only brings the monitor to its steady state.
 _SETTLING_SHARE = 4
+_CROSSINGS_SHOWN = 30
 # A tail's slope is read over this factor in the rate.
 _SLOPE_FACTOR = 4.0
 
@@ -60,26 +61,24 @@ class Maxima:
     def threshold_at(self, rate: float) -> float:
         """The threshold that is crossed at this rate.
 
+        Below the rate at which all streams together show 30 crossings the tail is taken to be exponential in the
+        statistic, as that of a log likelihood ratio is.
+
         Source: first passages of a settled monitor are as good as exponential, so of streams of L batches a share
             exp(-L rate) stays below the threshold.
         Cost: O(streams log streams).
         """
+        shown = _CROSSINGS_SHOWN / (len(self.whole) * self.batches)
+        at = self._shown_at(max(rate, shown))
+        if rate >= shown:
+            return at
+        slope = (at - self._shown_at(shown * _SLOPE_FACTOR)) / math.log(_SLOPE_FACTOR)
+        return at + slope * math.log(shown / rate)
+
+    def _shown_at(self, rate: float) -> float:
         whole = np.sort(self.whole)
         settling = np.sort(self.settling)
         after = np.arange(1, len(whole) + 1) / len(whole)
         before = np.searchsorted(settling, whole, side="right") / len(settling)
         enough = np.flatnonzero(after / before >= math.exp(-(self.batches - self.settled) * rate))
         return float(whole[enough[0]])
-
-    def threshold_beyond(self, rate: float, simulated: float) -> float:
-        """The threshold at a rate below what these streams can show: the tail beyond ``simulated`` is exponential.
-
-        Args:
-            rate: wanted, a batch.
-            simulated: the lowest that the streams show well.
-        """
-        at = self.threshold_at(max(rate, simulated))
-        if rate >= simulated:
-            return at
-        slope = (at - self.threshold_at(simulated * _SLOPE_FACTOR)) / math.log(_SLOPE_FACTOR)
-        return at + slope * math.log(simulated / rate)

@@ -94,6 +94,7 @@ def statistics(factors: NDArray[np.float64], numbers: NDArray[np.integer]) -> ND
     found = np.empty((batches, streams))
     paths = np.empty((size, streams, TILTS))
     drawn = np.empty_like(paths)
+    totals, ones = np.empty((size, streams)), np.ones(TILTS)
     last = np.zeros((streams, TILTS))
     for batch, rows in enumerate(by_time):
         np.take(factors, rows, axis=0, out=drawn, mode="clip")
@@ -101,7 +102,8 @@ def statistics(factors: NDArray[np.float64], numbers: NDArray[np.integer]) -> ND
             np.add(last, WEIGHTS, out=path)
             np.multiply(path, factor, out=path)
             last = path
-        found[batch] = paths.sum(axis=2).max(axis=0)
+        np.matmul(paths, ones, out=totals)
+        totals.max(axis=0, out=found[batch])
         last = np.minimum(last, _OVERFLOW)
     return np.log(found).T
 
