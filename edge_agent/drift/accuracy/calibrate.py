@@ -73,7 +73,7 @@ def calibrate_accuracy(
         inverse=nothing,
         absent=np.zeros(0, np.int64),
     )
-    functions = params.functions(signals, shares)
+    functions = params.functions(signals, shares)[:, : -signals.shape[1]]
     params = _compared(params, functions, signals.shape[1] + shares.shape[1] + 1)
     params = _by_class(params, functions, _kinds(labels, reference.classes), targets, reference.classes)
     return replace(params, changed_limit=_changed_limit(params, functions, rng))

@@ -5,15 +5,19 @@ from typing import Literal
 
 Quantity = Literal["accuracy", "loss"]
 """Of a classification: the share of samples that are right; of a regression: the mean clipped loss."""
-Refusal = Literal["", "too-few", "not-finite", "support", "weights", "new-class", "class-mix", "held"]
+Refusal = Literal[
+    "", "too-few", "not-finite", "support", "weights", "unlike", "new-class", "class-mix", "held", "other-weights"
+]
 """Why there is no figure.
 
 ``too-few`` rows that can be judged; ``not-finite`` inputs or outputs in too many rows; ``support``: inputs or
 embeddings outside of the reference's; ``weights``: the window looks like so little of the reference that too few of its
-rows speak; ``new-class``: something has changed, and it may be a class of which the reference has no rows;
-``class-mix``: the shares of the classes have changed too far, or what follows if only they have contradicts what
-follows if only the inputs have; ``held``: one of the last four was the case before, and the stream has not gone back to
-what the reference is like.
+rows speak; ``unlike``: however it is weighed, the reference does not spread as the window does; ``new-class``:
+something has changed, and it may be a class of which the reference has no rows; ``class-mix``: the shares of the
+classes have changed too far, or what follows if only they have contradicts what follows if only the inputs have;
+``held``: one of the last five was the case before, and the stream has not gone back to what the reference is like;
+``other-weights``: the reference was served by the bundle's own weights, the window by others, whose mistakes nobody has
+measured.
 """
 
 

@@ -17,6 +17,9 @@ LEAST_ROWS = 50
 UNUSABLE_SHARE = 0.1
 OUTSIDE_SHARE = 0.1
 LEAST_SPEAKING, LEAST_SPEAKING_SHARE = 50.0, 0.1
+MOST_SPREAD = 4.5
+"""Standard errors; of some twenty signals; the largest of windows that importances had drawn was below 3.5 in 95 %."""
+_FLAT = 1e-4
 OVERLAPPING = 0.97
 """Reference accuracy below which classes overlap: a class that it does not know, or whose share has changed, then looks
 like its neighbours; above it, it lies apart and changes little or is outside of the support."""
@@ -56,7 +59,7 @@ def judge(params: AccuracyParams, totals: Floats, rows: int, outside: int, seen:
     """The figure of one window.
 
     Args:
-        totals: (h,) sums of the functions over its usable rows.
+        totals: (h + s,) sums of the functions over its usable rows.
         rows: how many those are.
         outside: of them, outside of the reference's support.
         seen: all rows of the window.
@@ -67,28 +70,34 @@ def judge(params: AccuracyParams, totals: Floats, rows: int, outside: int, seen:
         return Judgement("not-finite")
     if rows < LEAST_ROWS:
         return Judgement("too-few")
-    mean = totals / rows
+    mean, squares = np.split(totals / rows, [len(params.middle)])
     away = (mean - params.middle) / params.width
     noise = 1.0 / rows + 1.0 / len(params.rows)
     distance = misfit(params.inverse, away, noise)
     if outside > OUTSIDE_SHARE * rows:
         return Judgement("support", misfit=distance)
     if distance <= params.changed_limit:
-        return _unchanged(params, mean, away, rows, distance)
+        return _unchanged(params, mean, squares, away, rows, distance)
     if len(params.absent) and params.expected < OVERLAPPING:
         return Judgement("new-class", misfit=distance)
-    return _changed(params, mean, away, rows, noise, distance)
+    return _changed(params, mean, squares, away, rows, noise, distance)
 
 
-def _unchanged(params: AccuracyParams, mean: Floats, away: Floats, rows: int, distance: float) -> Judgement:
+def _unchanged(
+    params: AccuracyParams, mean: Floats, squares: Floats, away: Floats, rows: int, distance: float
+) -> Judgement:
     many = len(params.rows)
     weights = np.maximum(1.0 + params.rows @ (params.first @ away[: params.rows.shape[1]]), 0.0) / many
     weights /= weights.sum()
+    if _spread_otherwise(params, weights, squares, 1.0 / rows):
+        return Judgement("unlike", misfit=distance)
     value, low, high, speaking = _figure(params, float(mean[0]), weights, rows, 0.0)
     return Judgement("", value, low, high, distance, speaking)
 
 
-def _changed(params: AccuracyParams, mean: Floats, away: Floats, rows: int, noise: float, distance: float) -> Judgement:
+def _changed(
+    params: AccuracyParams, mean: Floats, squares: Floats, away: Floats, rows: int, noise: float, distance: float
+) -> Judgement:
     many, p = params.rows.shape
     weights = balancing_weights(params.rows, away[:p], noise)
     speaking = 1.0 / float(weights @ weights)
@@ -101,12 +110,26 @@ def _changed(params: AccuracyParams, mean: Floats, away: Floats, rows: int, nois
     refusal: Refusal = ""
     if speaking < max(LEAST_SPEAKING, LEAST_SPEAKING_SHARE * many):
         refusal = "weights"
+    elif _spread_otherwise(params, weights, squares, 1.0 / rows):
+        refusal = "unlike"
     elif _mix_changed(params, moved, 1.0 - left / distance, contradiction / _unit(params)):
         refusal = "class-mix"
     if refusal:
         return Judgement(refusal, misfit=distance, speaking=speaking, moved=moved, other=other)
     value, low, high, _ = _figure(params, float(mean[0]), weights, rows, contradiction)
     return Judgement("", value, low, high, distance, speaking, moved, other)
+
+
+def _spread_otherwise(params: AccuracyParams, weights: Floats, squares: Floats, noise: float) -> bool:
+    """Whether a squared signal's mean is further from the weighed reference's than chance puts it.
+
+    Weights balance the signals, not their squares: a reading that is stuck, noisy or scaled stays visible.
+    """
+    known = params.squares
+    expected = weights @ known
+    variance = weights @ np.square(known - expected)
+    away = np.abs(squares - expected) / np.sqrt((variance + _FLAT) * (noise + float(weights @ weights)))
+    return bool(away.max() > MOST_SPREAD)
 
 
 def _mix_changed(params: AccuracyParams, moved: float, explained: float, contradiction: float) -> bool:

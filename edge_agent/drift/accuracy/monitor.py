@@ -20,8 +20,8 @@ __all__ = ["NAME", "AccuracyParams", "AccuracyState", "latest", "rebaseline", "s
 QUIET_WINDOWS = 2
 """Windows like the reference that end the hold after a refusal for what the inputs are like."""
 _REFUSALS: tuple[Refusal, ...] = get_args(Refusal)
-_HOLDING = ("support", "weights", "new-class", "class-mix")
-_COUNTS = ("rows", "outside", "seen", "windows", "held", "quiet", "refusal", "last_rows")
+_HOLDING = ("support", "weights", "unlike", "new-class", "class-mix")
+_COUNTS = ("rows", "outside", "seen", "windows", "held", "quiet", "refusal", "last_rows", "others")
 _FIGURES = ("value", "low", "high", "misfit", "speaking", "moved", "other")
 """Fields of a judgement, in its order."""
 
@@ -31,9 +31,9 @@ class AccuracyState:
     """The window so far, and the figure of the last full one.
 
     Attributes:
-        totals: (h,) sums over the window's usable rows.
-        counts: (8,) int64: usable rows, those outside of the support, all rows; windows; whether a refusal is held,
-            windows like the reference since; refusal and rows of the last window.
+        totals: (h + s,) sums over the window's usable rows.
+        counts: (9,) int64: usable rows, those outside of the support, all rows; windows; whether a refusal is held,
+            windows like the reference since; refusal and rows of the last window; whether other weights serve.
         figures: (7,) of the last window's :class:`Judgement`; NaN where there is none.
     """
 
@@ -44,7 +44,11 @@ class AccuracyState:
     @classmethod
     def start(cls, params: AccuracyParams) -> Self:
         """Nothing seen."""
-        return cls(np.zeros(len(params.middle)), np.zeros(len(_COUNTS), np.int64), np.full(len(_FIGURES), np.nan))
+        return cls(
+            np.zeros(len(params.middle) + len(params.map.middle)),
+            np.zeros(len(_COUNTS), np.int64),
+            np.full(len(_FIGURES), np.nan),
+        )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Fixed shapes; bit-equal back by :meth:`from_arrays`."""
@@ -118,22 +122,24 @@ def latest(params: AccuracyParams, state: AccuracyState) -> AccuracyEstimate | N
 
 
 def rebaseline(params: AccuracyParams, state: AccuracyState) -> AccuracyState:
-    """After an activation: the window begins anew.
+    """After an activation: every window is refused.
 
-    The reference is that of the bundle's own weights. Other weights have other mistakes, so a gateway with adapted
-    weights has an estimate only once it has parameters that were calibrated with them.
+    The reference tells of the mistakes of the bundle's own weights; nobody has measured those of others.
     """
-    return AccuracyState.start(params)
+    fresh = AccuracyState.start(params)
+    fresh.counts[_COUNTS.index("others")] = 1
+    return fresh
 
 
 def _closed(params: AccuracyParams, state: AccuracyState) -> AccuracyState:
     rows, outside, seen, windows, held, quiet = state.counts[:6].tolist()
-    found = judge(params, state.totals, rows, outside, seen)
+    others = state.count("others")
+    found = Judgement("other-weights") if others else judge(params, state.totals, rows, outside, seen)
     quiet = quiet + 1 if found.misfit <= params.changed_limit and found.refusal == "" else 0
     held = int(found.refusal in _HOLDING or (held and quiet < QUIET_WINDOWS))
     if held and found.refusal == "":
         found = replace(found, refusal="held", value=np.nan, low=np.nan, high=np.nan)
-    counts = np.array([0, 0, 0, windows + 1, held, quiet, _REFUSALS.index(found.refusal), rows], np.int64)
+    counts = np.array([0, 0, 0, windows + 1, held, quiet, _REFUSALS.index(found.refusal), rows, others], np.int64)
     return AccuracyState(np.zeros_like(state.totals), counts, np.array([getattr(found, name) for name in _FIGURES]))
 
 
@@ -160,9 +166,11 @@ def _reason(params: AccuracyParams, refusal: Refusal, figures: NDArray[np.float6
         "not-finite": "more than a tenth of the rows have inputs or outputs that are not finite or known to be broken",
         "support": "more than a tenth of the rows lie outside of what the reference has seen",
         "weights": f"the window looks like {found.speaking:.0f} of the reference's {len(params.rows)} rows only",
+        "unlike": "however the reference is weighed, it does not spread as the window does: some inputs vary otherwise",
         "new-class": f"the window is {away}, and of class {', '.join(map(str, params.absent[:5]))} it has no rows",
         "class-mix": f"the shares of the classes seem to have moved by {found.moved:.2f}; then it is {found.other:.3f}",
         "held": f"an earlier window was refused, and this one is still {away}",
+        "other-weights": "the reference was served by the bundle's own weights, which are not the active ones",
     }
     return reasons[refusal]
 

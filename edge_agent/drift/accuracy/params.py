@@ -66,13 +66,21 @@ class AccuracyParams:
     absent: NDArray[np.int64]
 
     def functions(self, signals: Floats, shares: Floats) -> Floats:
-        """(n, h) what is averaged: the row's chance, its signals, its probabilities, its steps."""
+        """(n, h + s) what is averaged: the row's chance, its signals, its probabilities, its steps; squared signals."""
         expects = (chance if self.quantity == "accuracy" else level)(design_of(signals), self.coefficients)
-        borders = np.cumsum([1, signals.shape[1], shares.shape[1]])
-        table = np.empty((len(signals), borders[2] + signals.shape[1] * self.map.steps.shape[1]))
-        table[:, 0], table[:, 1 : borders[1]] = expects, signals
-        table[:, borders[1] : borders[2]], table[:, borders[2] :] = shares, self.map.stepped(signals)
+        parts = (expects[:, None], signals, shares, self.map.stepped(signals), np.square(signals))
+        table = np.empty((len(signals), sum(part.shape[1] for part in parts)))
+        start = 0
+        for part in parts:
+            table[:, start : start + part.shape[1]] = part
+            start += part.shape[1]
         return table
+
+    @property
+    def squares(self) -> Floats:
+        """(n, s) squared signals of the reference's rows."""
+        signals = slice(1, 1 + len(self.map.middle))
+        return np.square(self.rows[:, signals] * self.width[signals] + self.middle[signals])
 
     @classmethod
     def from_spec(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]]) -> Self:
