@@ -12,6 +12,7 @@
 ``python -m tests.benchmarks fed_ade`` adapts to shifting streams without labels: `--quick` is seconds.
 ``python -m tests.benchmarks tailor`` sets task blocks beside heads and whole nets: two minutes; `--quick` is seconds.
 ``python -m tests.benchmarks attribution`` makes sensors drift and asks which are named: minutes.
+``python -m tests.benchmarks false_alarms`` counts false alarms against what is promised: `--quick` is seconds.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
 
@@ -29,6 +30,7 @@ WITH_OPTIONS = (
     "cifar10_drift",
     "cohort_recovery",
     "cohorting",
+    "false_alarms",
     "fed_ade",
     "fleet_load",
     "gas_drift_cohorts",

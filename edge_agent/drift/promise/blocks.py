@@ -12,6 +12,9 @@ _WINDOW_FACTOR = 2
 _STANDS_OUT = 2.0
 # Blocks longer than this share of the reference would leave too few different ones to draw.
 _LONGEST_SHARE = 20
+# The means of so many parts of a series, and how many times the variance that its autocorrelation explains theirs may
+# have: 1e-4 quantiles of chi-square over its degrees of freedom. Beyond, the level itself moves slowly.
+_PARTS = ((20, 2.67), (8, 4.27))
 # Twice the length that is best for the variance of a mean: a threshold in the tail suffers more from the variance that
 # blocks lose at their ends than from having fewer of them.
 _TAIL_FACTOR = 2.0
@@ -39,6 +42,9 @@ def dependence(series: NDArray[Any]) -> Dependence:
 
     Returns:
         ``block_rows`` at most n / 20 (at least 1).
+
+    A level that moves over the reference (more than chance does, at 1e-4) counts as dependence of the longest range: it
+    will move again.
 
     Source: Politis and White 2004 with the correction of Patton, Politis and White 2009, circular blocks, from the
         autocovariances under a flat-top window; lengths doubled (``_TAIL_FACTOR``). A lag stands out above
@@ -127,7 +133,23 @@ def _one_series(values: NDArray[np.float64]) -> Dependence:
     slope = float((twice * lags).sum())
     best = (2.0 * slope**2 / (4.0 / 3.0 * spectrum**2)) ** (1 / 3) * len(values) ** (1 / 3)
     length = math.ceil(_TAIL_FACTOR * best) if best > 0.5 else 1
-    return Dependence(max(1, length), max(1.0, spectrum / float(covariance[0])))
+    explained = max(1.0, spectrum / float(covariance[0]))
+    moving = _moving(centred, explained * float(covariance[0]))
+    if moving > 1:
+        return Dependence(len(values), explained * moving)
+    return Dependence(max(1, length), explained)
+
+
+def _moving(centred: NDArray[np.float64], explained: float) -> float:
+    """How many times the variance of parts' means is what is explained, where that is more than chance; else 1."""
+    found = 1.0
+    for parts, limit in _PARTS:
+        size = len(centred) // parts
+        if size > 1:
+            means = centred[: size * parts].reshape(parts, size).mean(axis=1)
+            ratio = float(means.var(ddof=1)) * size / explained
+            found = max(found, ratio if ratio > limit else 1.0)
+    return found
 
 
 def _autocovariance(centred: NDArray[np.float64]) -> NDArray[np.float64]:

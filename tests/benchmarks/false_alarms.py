@@ -1,0 +1,148 @@
+"""``python -m tests.benchmarks false_alarms [--quick]``: is the promised false-alarm rate kept?
+
+Mechanism: the threshold on other resamples of what calibrated it. Unseen: many whole calibrations, each on new data of
+its world. Held out: real stretches after the one that calibrated, today's rules beside it.
+"""
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tests.benchmarks.false_alarms_data.candidates import NAMES
+from tests.benchmarks.false_alarms_data.level import Rate, after_warmup, held_out, mechanism, unseen
+from tests.benchmarks.false_alarms_data.worlds import WORLDS, stretches
+from tests.benchmarks.report import RESULTS, machine
+from tests.shared_data import DATA
+
+PARTS = ("mechanism", "unseen", "held-out", "candidates")
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much is measured.
+
+    Attributes:
+        rates: of the mechanism.
+        batches: of each mechanism's measurement.
+        calibrations: of each unseen case.
+        unseen_batches: in which each is judged.
+    """
+
+    rates: tuple[float, ...] = (1e-3, 1e-4)
+    batches: int = 1_000_000
+    calibrations: int = 50
+    unseen_batches: int = 100_000
+
+
+QUICK = Extent(rates=(1e-2,), batches=20_000, calibrations=4, unseen_batches=5000)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the parts, print the rates."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks false_alarms")
+    parser.add_argument("--quick", action="store_true", help="few batches: seconds")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="default: all")
+    parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
+    options = parser.parse_args(arguments)
+    os.nice(19)
+    found: list[Rate] = []
+    for part in options.parts:
+        began_s = time.process_time()
+        for rate in RUNS[part](QUICK if options.quick else Extent()):
+            print(line(rate), flush=True)
+            found.append(rate)
+        print(f"  {part}: {time.process_time() - began_s:.0f} s CPU", flush=True)
+    for words in summaries(found):
+        print(words)
+    if options.save:
+        print(f"saved: {save(found, RESULTS).name}")
+
+
+def line(rate: Rate) -> str:
+    """One measurement for people."""
+    return (
+        f"  {rate.part:10s} {rate.case:44s} promised {rate.promised:8.2g}  measured {rate.measured:9.3g}  "
+        f"ratio {rate.ratio:5.2f}  {rate.alarms} in {rate.batches}"
+    )
+
+
+def run_mechanism(extent: Extent) -> list[Rate]:
+    """Generated streams, references of 5,000 effective batches, and all real stretches."""
+    found = []
+    for rate in extent.rates:
+        for world in WORLDS:
+            losses = world.reference(5 / 1e-3 if rate <= 1e-3 else 500, np.random.default_rng(0))
+            found += mechanism(world.name, losses, rate, extent.batches, 0, world)
+        for stretch in stretches(DATA) if DATA.is_dir() else []:
+            found += mechanism(stretch.name, stretch.first, rate, extent.batches, 0)
+    return found
+
+
+def run_unseen(extent: Extent) -> list[Rate]:
+    """Calibrations of 5,000 effective batches at 1e-3, of the fewest supported, and after an activation."""
+    found = []
+    for number in range(extent.calibrations):
+        world = WORLDS[number % len(WORLDS)]
+        if extent.unseen_batches >= 50_000:
+            found.append(unseen(world, 1e-3, 5000, extent.unseen_batches, number))
+            found.append(unseen(world, 1e-3, 500, extent.unseen_batches, number))
+        found.append(unseen(world, 1e-2, 50, extent.unseen_batches // 5, number))
+        found.append(after_warmup(world, 1e-2, 500, extent.unseen_batches // 5, number))
+    return found
+
+
+def run_held_out(extent: Extent) -> list[Rate]:
+    """Real stretches."""
+    if not DATA.is_dir():
+        raise SystemExit("false_alarms: not run: data absent")
+    return [rate for stretch in stretches(DATA) for rate in held_out(stretch, 1e-3, extent.batches // 5, 0)]
+
+
+def run_candidates(extent: Extent) -> list[Rate]:
+    """Other tests on short references, calibrated as the default is."""
+    return [
+        unseen(WORLDS[number % len(WORLDS)], 1e-2, 50, extent.unseen_batches // 10, number, name)
+        for name in NAMES
+        for number in range(extent.calibrations * 2 // 5)
+    ]
+
+
+RUNS = {"mechanism": run_mechanism, "unseen": run_unseen, "held-out": run_held_out, "candidates": run_candidates}
+
+
+def summaries(found: Sequence[Rate]) -> list[str]:
+    """Of cases that were run many times: how the ratios are spread."""
+    groups: dict[str, list[float]] = {}
+    for rate in found:
+        if rate.part == "unseen":
+            groups.setdefault(_group(rate), []).append(rate.ratio)
+    return [
+        f"  {name}: {len(ratios)} calibrations, ratio median {np.median(ratios):.2f}, "
+        f"90 % {np.quantile(ratios, 0.9):.2f}, at most 1.5 in {np.mean(np.array(ratios) <= 1.5):.0%}"
+        for name, ratios in groups.items()
+    ]
+
+
+def _group(rate: Rate) -> str:
+    words = rate.case.split(", ")
+    return f"{', '.join(word for word in words if word not in {w.name for w in WORLDS})} at {rate.promised:g}"
+
+
+def save(found: Sequence[Rate], folder: Path) -> Path:
+    """Write the measurements as JSON, with the date and the machine."""
+    path = folder / "false_alarms.json"
+    content = {
+        "title": "Promised and measured false-alarm rates of loss-level",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "machine": machine(),
+        "summaries": [words.strip() for words in summaries(found)],
+        "rates": [asdict(rate) | {"ratio": round(rate.ratio, 3) if rate.promised else None} for rate in found],
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,168 @@
+"""Measured false-alarm rates: of the mechanism, on unseen data, and on held-out stretches."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_agent.drift import loss_rise
+from edge_agent.drift.calibration import calibrate_loss_rise
+from edge_agent.drift.promise import StatisticPaths, calibrate
+from edge_agent.drift.promise.blocks import Blocks, dependence
+from edge_agent.drift.promise.calibrate import SUPPORT_BATCHES, simulated
+from edge_agent.drift.sequential.calibration import fitted, judged_series, paths_of
+from edge_agent.drift.sequential.loss_level import WARMUP_BATCHES, WARMUP_MARGIN
+from edge_agent.drift.sequential.table import Distribution, binned
+from tests.benchmarks.false_alarms_data.candidates import fit_of, on_bins
+from tests.benchmarks.false_alarms_data.worlds import BATCH, Floats, Stretch, World
+
+STREAM_BATCHES = 2000
+_CHUNK_STREAMS = 100
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """False alarms counted until each stream's first.
+
+    Attributes:
+        part: of the benchmark.
+        case: data and rule.
+        promised: a batch; 0: nothing is.
+        alarms: counted.
+        batches: in which they were counted.
+    """
+
+    part: str
+    case: str
+    promised: float
+    alarms: int
+    batches: int
+
+    @property
+    def measured(self) -> float:
+        """A batch."""
+        return self.alarms / self.batches
+
+    @property
+    def ratio(self) -> float:
+        """Measured over promised; NaN where nothing is promised."""
+        return self.measured / self.promised if self.promised else float("nan")
+
+
+def first_alarms(statistics: Floats, threshold: float) -> tuple[int, int]:
+    """Alarms, and batches up to each stream's first or its end."""
+    above = statistics > threshold
+    found = above.any(axis=1)
+    return int(found.sum()), int(np.where(found, above.argmax(axis=1) + 1, above.shape[1]).sum())
+
+
+def count(statistics: Iterator[Floats], threshold: float, batches: int) -> tuple[int, int]:
+    """The same over parts, until so many batches were looked at."""
+    alarms = seen = 0
+    for part in statistics:
+        found, looked = first_alarms(part, threshold)
+        alarms, seen = alarms + found, seen + looked
+        if seen >= batches:
+            break
+    return alarms, seen
+
+
+def resampled(paths: StatisticPaths, blocks: Blocks, rng: np.random.Generator) -> Iterator[Floats]:
+    """Statistics over ever other streams of a reference."""
+    while True:
+        yield paths(blocks.batches(_CHUNK_STREAMS, STREAM_BATCHES, BATCH, rng))
+
+
+def fresh(
+    world: World, distribution: Distribution, on: Callable[[Index], StatisticPaths], rng: np.random.Generator
+) -> Iterator[Floats]:
+    """Statistics over ever new streams of a world."""
+    index = np.arange(_CHUNK_STREAMS * STREAM_BATCHES * BATCH).reshape(_CHUNK_STREAMS, STREAM_BATCHES, BATCH)
+    while True:
+        losses = world.losses(_CHUNK_STREAMS, STREAM_BATCHES * BATCH, rng)
+        yield on(binned(distribution.knots, losses.ravel()))(index)
+
+
+def mechanism(
+    name: str, losses: Floats, rate: float, batches: int, seed: int, world: World | None = None
+) -> list[Rate]:
+    """The threshold for all rows of a reference, on other resamples of it, and on the world that it is from."""
+    distribution = Distribution.of(losses)
+    depends = dependence(judged_series(losses))
+    blocks = Blocks.of(len(losses), depends.block_rows)
+    paths = paths_of(distribution, binned(distribution.knots, losses), inflation=depends.inflation)
+    threshold = simulated(paths, blocks, batch_size=BATCH, rate=rate, rng=np.random.default_rng(seed)).threshold_at(
+        rate
+    )
+    other = np.random.default_rng([seed, 1])
+    found = [Rate("mechanism", name, rate, *count(resampled(paths, blocks, other), threshold, batches))]
+    if world is not None:
+        on = lambda numbers: paths_of(distribution, numbers, inflation=depends.inflation)  # noqa: E731
+        streams = fresh(world, distribution, on, other)
+        found.append(Rate("mechanism", f"{name}, new data", rate, *count(streams, threshold, batches)))
+    return found
+
+
+def unseen(world: World, rate: float, effective: float, batches: int, seed: int, name: str = "e-detector") -> Rate:
+    """A whole calibration on one reference, and the rate of its threshold on new data."""
+    rng = np.random.default_rng([seed, 2])
+    losses = world.reference(effective, rng)
+    distribution, series = Distribution.of(losses), judged_series(losses)
+    promise = calibrate(fit_of(name, losses), series, batch_size=BATCH, rate=rate, rng=rng)
+    inflation = dependence(series).inflation
+    streams = fresh(world, distribution, lambda numbers: on_bins(name, distribution, inflation, numbers), rng)
+    case = f"{name}, {world.name}, {effective:g} effective"
+    return Rate("unseen", case, rate, *count(streams, promise.threshold, batches))
+
+
+def after_warmup(world: World, rate: float, effective: float, batches: int, seed: int) -> Rate:
+    """The rate after an activation: the level is told by the warm-up, the threshold is that of the promise."""
+    rng = np.random.default_rng([seed, 3])
+    params, _ = fitted(world.reference(effective, rng), batch_size=BATCH, rate=rate, rng=rng)
+    distribution = Distribution.of(world.losses(1, WARMUP_BATCHES * BATCH, rng)[0])
+    on = lambda numbers: paths_of(distribution, numbers, inflation=params.inflation, margin=WARMUP_MARGIN)  # noqa: E731
+    case = f"after a warm-up, {world.name}"
+    return Rate("unseen", case, rate, *count(fresh(world, distribution, on, rng), params.threshold, batches))
+
+
+def held_out(stretch: Stretch, rate: float, batches: int, seed: int) -> list[Rate]:
+    """Calibrated on a stretch's first half at the lowest rate above ``rate`` that it supports; on its second half.
+
+    The second half is drawn in blocks of a tenth of it, so that its own slow changes stay in.
+    """
+    rng = np.random.default_rng([seed, 4])
+    half = len(stretch.first) // 2
+    reference, after = stretch.first[:half], stretch.first[half:]
+    depends = dependence(judged_series(reference))
+    lowest = SUPPORT_BATCHES * BATCH * depends.inflation / half
+    promised = max(rate, lowest)
+    params, promise = fitted(reference, batch_size=BATCH, rate=promised, rng=rng)
+    numbers = binned(params.distribution.knots, after)
+    paths = paths_of(params.distribution, numbers, inflation=params.inflation)
+    blocks = Blocks.of(len(after), max(promise.block_rows, len(after) // 10))
+    found = [
+        Rate(
+            "held out",
+            f"{stretch.name}, loss-level",
+            promised,
+            *count(resampled(paths, blocks, rng), params.threshold, batches),
+        )
+    ]
+    sample = blocks.batches(4, max(1, min(batches, 8000) // 4), BATCH, rng)
+    return found + _rules(stretch.name, reference, after[sample], rng)
+
+
+def _rules(name: str, reference: Floats, streams: Floats, rng: np.random.Generator) -> list[Rate]:
+    """Algorithm 4 as published, and today's calibrated rule, by firings (each forgets what was before)."""
+    clip = calibrate_loss_rise(reference, batch_size=BATCH, classes=None, rng=rng)
+    rules = {
+        "Algorithm 4, gamma 0.1": (loss_rise.published(batch_size=BATCH), 0.0),
+        "loss-rise": (loss_rise.LossRiseParams.from_spec(clip), clip.false_alarm_rate),
+    }
+    found = []
+    for rule, (params, promised) in rules.items():
+        firings = sum(loss_rise.run(params, loss_rise.LossRiseState.start(params), s)[0].firings for s in streams)
+        found.append(Rate("held out", f"{name}, {rule}", promised, firings, streams.shape[0] * streams.shape[1]))
+    return found
