@@ -3,8 +3,9 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import structlog
 
@@ -21,10 +22,11 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The state as of now, and counters for the operator on this machine."""
+    """The state as of now, and what is for the operator on this machine: counters, and documents by their key."""
 
     state: State
     counters: dict[str, int | float | str]
+    documents: dict[str, Any] = field(default_factory=dict)
 
 
 class Reporter(ThreadPart):
@@ -84,7 +86,8 @@ class Reporter(ThreadPart):
         if time.monotonic() >= self._status_due_s:
             self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
             try:
-                status = {**reading.state.model_dump(by_alias=True), **reading.counters, "written_s": time.time()}
+                told = {**reading.counters, **reading.documents, "written_s": time.time()}
+                status = {**reading.state.model_dump(by_alias=True), **told}
                 write_json(self._status_file, status)
             except StorageError as error:
                 _log.error("status_not_written", problem=str(error))

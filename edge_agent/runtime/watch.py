@@ -3,11 +3,8 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 
-import numpy as np
 import structlog
-from numpy.typing import NDArray
 
 from edge_agent.drift.observed import Observed
 from edge_agent.drift.policy.catalogue import ARRIVALS, MonitorState
@@ -18,7 +15,7 @@ from edge_agent.errors import ConfigError, DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.runtime.watch_batches import ServedBatches, observed, of_task
-from edge_agent.runtime.watch_judging import Judging
+from edge_agent.runtime.watch_judging import Judged, Judging
 from edge_agent.runtime.watch_labels import labels_noted, looked_at, served_noted
 from edge_agent.runtime.watch_rules import WatchRules
 from edge_agent.runtime.watch_standing import SEASON, Standing, StandingTable
@@ -33,7 +30,6 @@ ARRIVALS_KEPT_EVERY_S = 60.0
 _log = structlog.get_logger(__name__)
 
 ServedPart = tuple[SampleBatch, Predicted]
-Broken = NDArray[np.bool_] | None
 
 
 class DriftWatch:
@@ -48,6 +44,7 @@ class DriftWatch:
         rules: of the bundle that serves at first. A state that was made with other constants is not gone on with: its
             monitor begins as after an activation.
         adopt: gives the rules of another bundle, once that serves; None: those at hand stay.
+        judged: told every batch that was judged, before it is committed; after a failure it is told again.
     """
 
     def __init__(
@@ -59,13 +56,14 @@ class DriftWatch:
         gateway: str,
         rules: WatchRules,
         adopt: Callable[[Prepared], WatchRules] | None = None,
+        judged: Callable[[Judged], None] = lambda judged: None,
     ) -> None:
         self._database = database
         self._table = StandingTable(database)
         self._outbox = outbox
         self._store = store
         self._adopt = adopt
-        self._judging = Judging(gateway, store, rules)
+        self._judging = Judging(gateway, store, rules, judged)
         self._buffer: list[LabelledRow] = []
         self._served = _batches(rules)
         self._behind = True
@@ -131,7 +129,6 @@ class DriftWatch:
         active: Prepared,
         served: Sequence[ServedPart] = (),
         *,
-        faulty: Sequence[Broken] = (),
         now_s: float | None = None,
     ) -> int:
         """Judge what was served and what labels have come; returns how many flags were raised.
@@ -142,7 +139,6 @@ class DriftWatch:
         Args:
             rows: as the store gave them; it must hold them already.
             served: since the call before, in their order.
-            faulty: of each part of ``served``, its (n, f) broken readings; empty: none is known.
             now_s: running time, by which labels are late; None: not known.
 
         Raises:
@@ -151,7 +147,7 @@ class DriftWatch:
         try:
             if active.weights != self._standing.place.weights:
                 self._activate(active)
-            at = self._after_served(self._standing, served, faulty, active, now_s)
+            at = self._after_served(self._standing, served, active, now_s)
             flags = 0
             for page in self._unjudged() if self._behind else [rows]:
                 at = labels_noted(self.rules, at, page, None if self._behind else now_s)
@@ -193,7 +189,6 @@ class DriftWatch:
         self,
         at: Standing,
         served: Sequence[ServedPart],
-        faulty: Sequence[Broken],
         active: Prepared,
         now_s: float | None,
     ) -> Standing:
@@ -202,7 +197,7 @@ class DriftWatch:
             return at
         at = replace(at, facts=replace(at.facts, rows_since=at.facts.rows_since + rows))
         if self._served or self.rules.arrivals is not None:
-            for piece in self._pieces(served, faulty, active):
+            for piece in self._pieces(served, active):
                 for batches in self._served.values():
                     batches.add(piece)
                 at = served_noted(self.rules, at, piece, now_s)
@@ -215,12 +210,12 @@ class DriftWatch:
                 at = self._judging.served(at, one.monitor, full, batches.began, active)
         return at
 
-    def _pieces(self, served: Sequence[ServedPart], faulty: Sequence[Broken], active: Prepared) -> Iterator[Observed]:
+    def _pieces(self, served: Sequence[ServedPart], active: Prepared) -> Iterator[Observed]:
         inputs = [spec.name for spec in self.rules.manifest.inputs]
         first_task = active.tasks[0] if active.tasks else None
-        for (batch, made), broken in zip_longest(served, faulty):
+        for batch, made in served:
             if made.weights == active.weights:
-                yield of_task(observed(batch, made, inputs, broken), batch.tasks, first_task)
+                yield of_task(observed(batch, made, inputs), batch.tasks, first_task)
 
     def _after_labelled(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
         """All batches that are full now."""

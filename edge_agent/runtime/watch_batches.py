@@ -100,14 +100,11 @@ class ServedBatches:
         return found
 
 
-def observed(
-    batch: SampleBatch, served: Predicted, inputs: Sequence[str], faulty: NDArray[np.bool_] | None = None
-) -> Observed:
+def observed(batch: SampleBatch, served: Predicted, inputs: Sequence[str]) -> Observed:
     """What was served, as monitors see it; a view where the model has one input.
 
     Args:
         inputs: the manifest's, in their order.
-        faulty: (n, f), see :class:`Observed`.
     """
     n = len(batch.ids)
     columns = [batch.features[name].reshape(n, -1) for name in inputs]
@@ -118,7 +115,7 @@ def observed(
         features=columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1),
         outputs=served.outputs.reshape(n, -1),
         embeddings=None if embeddings is None else embeddings.reshape(n, -1),
-        faulty=faulty,
+        faulty=batch.faulty,
     )
 
 

@@ -1,6 +1,6 @@
 """One batch judged: the monitor's step, the policy's ruling, and the flag that may follow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from edge_agent.drift.policy.labels import standing
 from edge_agent.drift.policy.season import learn, usual
 from edge_agent.drift.policy.severity import LOSS, Severity, kind_of_shift, severity
 from edge_agent.drift.policy.table import Verdict
-from edge_agent.drift.policy.verdict import Role, judge
+from edge_agent.drift.policy.verdict import Role, Ruling, judge
 from edge_agent.drift.rises import clip_losses
 from edge_agent.errors import DataError
 from edge_agent.runtime.watch_batches import Began
@@ -33,11 +33,33 @@ LOOKED_BACK_ROWS = 4000
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A batch as it was judged.
+
+    Attributes:
+        monitor: its name.
+        ids, times_s: of the batch's samples.
+        losses: of a batch of labelled samples; None: of one without labels.
+        ruling: verdict, what the batch meant, and whether a flag is raised.
+        at: the standing after it; ``at.events[-1]`` is the flag, if one is raised.
+    """
+
+    monitor: str
+    ids: Sequence[str]
+    times_s: NDArray[np.float64]
+    losses: NDArray[np.float64] | None
+    finding: Finding
+    ruling: Ruling
+    at: Standing
+
+
 @dataclass
 class Judging:
     """Judges batches by the rules in force; keeps nothing but what could not be judged.
 
     Attributes:
+        told: every judged batch.
         unjudged: batches that could not be judged since the start.
         problems: why the latest batch of a monitor could not be judged, by its name.
     """
@@ -45,6 +67,7 @@ class Judging:
     gateway: str
     store: SampleStore
     rules: WatchRules
+    told: Callable[[Judged], None] = lambda judged: None
     unjudged: int = 0
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -59,13 +82,14 @@ class Judging:
         found = self._stepped(at, monitor, batch)
         if isinstance(found, Standing):
             return found
-        following, finding, flags = found
-        if not flags:
-            return following
-        first = began(finding.began_samples)
-        numbers = {"batches_seen": float(following.batches[monitor.name]), "last_time_s": float(batch.times_s[-1])}
-        drifted = Drifted(first.id, first.time_s, [first.id, *batch.ids], numbers)
-        return self._flagged(following, monitor, finding, drifted, active)
+        following, finding, ruling = found
+        if ruling.flags:
+            first = began(finding.began_samples)
+            numbers = {"batches_seen": float(following.batches[monitor.name]), "last_time_s": float(batch.times_s[-1])}
+            drifted = Drifted(first.id, first.time_s, [first.id, *batch.ids], numbers)
+            following = self._flagged(following, monitor, finding, drifted, active)
+        self.told(Judged(monitor.name, batch.ids, batch.times_s, None, finding, ruling, following))
+        return following
 
     def labelled(self, at: Standing, batch: list[LabelledRow], active: Prepared) -> Standing:
         """After a batch of samples in the order in which their labels came."""
@@ -82,16 +106,17 @@ class Judging:
         found = self._stepped(at, monitor, shown)
         if isinstance(found, Standing):
             return found
-        following, finding, flags = found
-        if flags:
+        following, finding, ruling = found
+        if ruling.flags:
             drifted = self._drifted(following, monitor, finding, batch, losses, active)
-            return self._flagged(following, monitor, finding, drifted, active)
+            following = self._flagged(following, monitor, finding, drifted, active)
+        self.told(Judged(monitor.name, shown.ids, times_s, losses, finding, ruling, following))
         return self._with_season(following, losses, times_s)
 
     def _stepped(
         self, at: Standing, monitor: Monitor, batch: Labelled | Observed
-    ) -> Standing | tuple[Standing, Finding, bool]:
-        """The standing after the batch, the finding, and whether a flag is due; the standing alone: not judged."""
+    ) -> Standing | tuple[Standing, Finding, Ruling]:
+        """The standing after the batch, the finding, and the ruling; the standing alone: not judged."""
         try:
             state, finding = monitor.step(at.states[monitor.name], batch)
         except DataError as error:
@@ -105,7 +130,7 @@ class Judging:
             findings={**at.findings, monitor.name: finding},
             batches={**at.batches, monitor.name: at.batches.get(monitor.name, 0) + 1},
         )
-        return following, finding, ruling.flags
+        return following, finding, ruling
 
     def _not_judged(self, at: Standing, monitor: Monitor, error: DataError, first: str) -> Standing:
         self.unjudged += 1

@@ -50,7 +50,6 @@ class WatchRules:
         labelled: the monitor that judges losses.
         served: those that judge samples as they are served.
         arrivals: what is known of the labels; None: the bundle has no such part.
-        faults: the screen of the sensors; None: the bundle has none.
     """
 
     bundle: str
@@ -60,7 +59,6 @@ class WatchRules:
     policy: PolicyParams = field(default_factory=PolicyParams)
     season: SeasonParams | None = None
     arrivals: Watched | None = None
-    faults: Watched | None = None
 
     @property
     def monitors(self) -> tuple[Monitor, ...]:
@@ -70,8 +68,7 @@ class WatchRules:
     @property
     def every(self) -> tuple[Watched, ...]:
         """All that has a state."""
-        others = [one for one in (self.arrivals, self.faults) if one is not None]
-        return (self.labelled, *self.served, *others)
+        return (self.labelled, *self.served, *(() if self.arrivals is None else (self.arrivals,)))
 
     @property
     def own_weights(self) -> str:

@@ -28,7 +28,7 @@ def are_sample_ids(names: list[str]) -> bool:
 
 
 class Part(StrEnum):
-    """What a sample may be used for. ``unfit``: a feature is not finite; it is monitored, never trained on."""
+    """What a sample may be used for. ``unfit``: a feature is not finite, or broken; it is monitored, never trained on."""
 
     TRAIN = "train"
     PROOF = "proof"
@@ -73,6 +73,7 @@ class SampleBatch:
         ids, times: n entries each.
         features: (n, ...) per model input.
         groups, holdouts, tasks: n entries each, or empty where no sample has one.
+        faulty: (n, f) bool, readings that are taken for broken, the model's inputs side by side; None: none is.
     """
 
     ids: list[str]
@@ -81,6 +82,7 @@ class SampleBatch:
     groups: list[str | None] = field(default_factory=list)
     holdouts: list[bool] = field(default_factory=list)
     tasks: list[str | None] = field(default_factory=list)
+    faulty: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, samples: list[Sample]) -> "SampleBatch":

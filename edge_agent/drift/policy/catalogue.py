@@ -16,8 +16,8 @@ from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
 
 LOSS_LEVEL, LABEL_FREE, ACCURACY = "loss-level", "label-free", "accuracy"
-ARRIVALS, FAULTS = "arrivals", "faults"
-"""Not monitors of drift: what is known of the labels, and the screen of the sensors."""
+ARRIVALS = "arrivals"
+"""No monitor of drift: what is known of the labels."""
 
 
 class MonitorState(Protocol):
@@ -49,7 +49,6 @@ KINDS: Mapping[str, Kind] = {
     LABEL_FREE: Kind(Role.LABEL_FREE, "edge_agent.drift.unlabelled.monitor", "LabelFreeParams", "LabelFreeState"),
     ACCURACY: Kind(Role.ACCURACY, "edge_agent.drift.accuracy.monitor", "AccuracyParams", "AccuracyState"),
     ARRIVALS: Kind(None, "edge_agent.drift.arrivals", "ArrivalsParams", "ArrivalsState"),
-    FAULTS: Kind(None, "edge_agent.drift.faults", "FaultParams", "FaultState"),
 }
 """Every monitor that this version knows, by its name in manifests."""
 
