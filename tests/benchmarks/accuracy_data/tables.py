@@ -1,0 +1,124 @@
+"""What the windows say, as tables and as JSON."""
+
+import json
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edge_agent.drift.accuracy.estimated import AccuracyEstimate
+from tests.benchmarks.accuracy_data.arms import Shown, plain_cbpe
+from tests.benchmarks.report import RESULTS, machine
+
+NAME = "estimated_accuracy"
+POINTS, NEAR = 100.0, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """All windows of one stretch.
+
+    Attributes:
+        part: constructed, stream or tampered.
+        peer: [value, low, high] a window of NannyML's CBPE; empty: it was not run.
+        regression: the quantity is a loss, and errors are in its unit instead of points.
+    """
+
+    part: str
+    name: str
+    windows: list[Shown]
+    peer: list[list[float]]
+    regression: bool
+
+
+def figures(case: Case) -> list[dict[str, Any]]:
+    """A row for each of the case's kinds of windows, in their order."""
+    kinds = list(dict.fromkeys(window.case for window in case.windows))
+    if case.part == "constructed":
+        kinds.append("")
+    return [_row(case, kind) for kind in kinds]
+
+
+def _row(case: Case, kind: str) -> dict[str, Any]:
+    chosen = [place for place, window in enumerate(case.windows) if kind in ("", window.case)]
+    windows = [case.windows[place] for place in chosen]
+    unit = 1.0 if case.regression else POINTS
+    row: dict[str, Any] = {"part": case.part, "stretch": case.name, "windows": kind or "all", "n": len(windows)}
+    row["truth"] = float(np.mean([window.truth for window in windows]))
+    row |= _said([window.ours for window in windows], windows, unit, "")
+    if windows[0].held is not None:
+        row |= _said([window.held for window in windows if window.held is not None], windows, unit, "held_")
+    if not case.regression:
+        row["plain_error"] = POINTS * float(np.mean([abs(plain_cbpe(w.outputs) - w.truth) for w in windows]))
+    if case.peer:
+        truth, found = np.array([w.truth for w in windows]), np.array([case.peer[place] for place in chosen])
+        errors = POINTS * np.abs(found[:, 0] - truth)
+        row |= {"peer_error": float(errors.mean()), "peer_near": float((errors <= NEAR).mean())}
+        row["peer_covered"] = float(((found[:, 1] <= truth) & (truth <= found[:, 2])).mean())
+    return row
+
+
+def _said(found: list[AccuracyEstimate], windows: list[Shown], unit: float, prefix: str) -> dict[str, Any]:
+    pairs = [(one, window.truth) for one, window in zip(found, windows, strict=True) if not one.refused]
+    covered = [one.low <= truth <= one.high for one, truth in pairs]
+    errors = [unit * abs(one.value - truth) for one, truth in pairs]
+    said: dict[str, Any] = {
+        "refused": 1 - len(pairs) / len(found),
+        "refusals": dict(Counter(one.refusal for one in found if one.refused)),
+        "covered_or_refused": (sum(covered) + len(found) - len(pairs)) / len(found),
+    }
+    if pairs:
+        said |= {"error": float(np.mean(errors)), "near": float(np.mean([error <= NEAR for error in errors]))}
+        said |= {"covered": float(np.mean(covered)), "worst": max(errors)}
+        said["half_width"] = unit * float(np.mean([(one.high - one.low) / 2 for one, _ in pairs]))
+    return {prefix + name: value for name, value in said.items()}
+
+
+def summary(cases: list[Case]) -> str:
+    """For people: errors in points (in a loss's unit), shares in per cent."""
+    lines = []
+    for part in dict.fromkeys(case.part for case in cases):
+        lines.append(
+            f"\n{part}: n, true, refused %, error, within 5 %, covered %, half width | covered or refused % ..."
+        )
+        for case in (case for case in cases if case.part == part):
+            lines += [_line(row) for row in figures(case) if part != "tampered" or row["covered_or_refused"] < 1]
+            if part == "tampered":
+                lines.append(_tampered(case))
+    return "\n".join(lines)
+
+
+def _tampered(case: Case) -> str:
+    rows = figures(case)
+    count = sum(row["n"] for row in rows)
+    good = sum(row["covered_or_refused"] * row["n"] for row in rows) / count
+    return f"  {case.name}: {count} windows, covered or refused {100 * good:.1f} %"
+
+
+def _line(row: dict[str, Any]) -> str:
+    def share(name: str) -> str:
+        return f"{100 * row[name]:5.1f}" if name in row else "    -"
+
+    def number(name: str) -> str:
+        return f"{row[name]:5.2f}" if name in row else "    -"
+
+    line = f"  {row['stretch']:40s} {row['windows']:28s} {row['n']:4d} {row['truth']:.3f} {share('refused')}"
+    line += f" {number('error')} {share('near')} {share('covered')} {number('half_width')}"
+    line += f" | {share('covered_or_refused')} held: {share('held_refused')} {share('held_covered_or_refused')}"
+    line += (
+        f" | NannyML {number('peer_error')} {share('peer_near')} {share('peer_covered')} plain {number('plain_error')}"
+    )
+    return line + f" {row['refusals'] or ''}"
+
+
+def keep(cases: list[Case], folder: Path = RESULTS) -> Path:
+    """The rows as JSON."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{NAME}.json"
+    rows = [row for case in cases for row in figures(case)]
+    content = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine(), "rows": rows}
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
