@@ -22,6 +22,8 @@ LEAST_REFERENCE_ROWS = 500
 REFERENCE_ROWS_CAP = 4000
 WINDOW_ROWS = 500
 FOLDS = 10
+WARNED_FALL, WARNED_RISE = 0.05, 0.25
+"""A sure fall of the accuracy by so much, or a sure rise of the loss by this share of it, is worth a warning."""
 _RIDGE = 3.0
 _WITHIN_FLOOR = 0.05
 _STEP_FLOOR = 1e-3
@@ -60,6 +62,7 @@ def calibrate_accuracy(
         changed_limit=NEVER,
         clip=clip,
         tolerated_fall=NEVER,
+        warned_fall=WARNED_FALL if reference.classes is not None else WARNED_RISE * float(targets.mean()),
         map=signal_map,
         coefficients=coefficients,
         middle=nothing,

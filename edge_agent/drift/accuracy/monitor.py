@@ -77,7 +77,8 @@ def step(params: AccuracyParams, state: AccuracyState, batch: Observed) -> tuple
     """Take the next batch in; at a window's end, judge it.
 
     The finding's statistic is by how much the accuracy has surely fallen (the loss risen): the reference's less the
-    interval's near end, 0 where refused or not known yet. It alarms only where ``tolerated_fall`` says so.
+    interval's near end, 0 where refused or not known yet. It warns above ``warned_fall`` and alarms only where
+    ``tolerated_fall`` says so.
 
     Args:
         batch: exactly ``batch_size`` rows, served by one model.
@@ -151,7 +152,7 @@ def _finding(params: AccuracyParams, state: AccuracyState) -> Finding:
     return Finding(
         statistic=float(fall) if known else 0.0,
         threshold=params.tolerated_fall,
-        warning_threshold=params.tolerated_fall,
+        warning_threshold=min(params.warned_fall, params.tolerated_fall),
         attributions=(attribution,) if known else (),
         rows=state.count("last_rows"),
     )

@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 NAME = "accuracy"
 NEVER = 1e300
-_SCALARS = ("window", "expected", "changed_limit", "clip", "tolerated_fall")
+_SCALARS = ("window", "expected", "changed_limit", "clip", "tolerated_fall", "warned_fall")
 _MAP_SCALARS = ("inputs", "embedded", "classes")
 
 
@@ -33,6 +33,7 @@ class AccuracyParams:
         changed_limit: misfit above which a window counts as changed.
         clip: losses are clipped at it; 1 for accuracies.
         tolerated_fall: of accuracy (rise of the loss) below which nothing alarms; huge: the estimate never does.
+        warned_fall: the same of a warning.
         map: rows to signals.
         coefficients: of a row's own chance of being right (expected loss).
         middle, width: (h,) of the averaged functions in the reference.
@@ -52,6 +53,7 @@ class AccuracyParams:
     changed_limit: float
     clip: float
     tolerated_fall: float
+    warned_fall: float
     map: SignalMap
     coefficients: Floats
     middle: Floats

@@ -154,6 +154,7 @@ def test_a_finding_tells_the_fall_and_alarms_only_if_asked() -> None:
             assert finding.statistic == pytest.approx(params.expected - found.high)
             assert finding.attributions[0].name == "accuracy"
         assert finding.alarm == (finding.statistic > params.tolerated_fall)
+        assert finding.warning == (finding.statistic > min(0.05, params.tolerated_fall))
 
 
 def test_batches_of_other_sizes_and_widths_are_refused() -> None:
