@@ -86,9 +86,9 @@ class LossLevelParams:
 
     def to_spec(self, promise: Promise) -> tuple[MonitorSpec, dict[str, NDArray[Any]]]:
         """The manifest's entry, and the arrays by name (without the prefix)."""
-        parameters: dict[str, bool | int | float | str] = {name: getattr(self, name) for name in _SCALARS}
+        scalars: dict[str, bool | int | float | str] = {name: getattr(self, name) for name in _SCALARS}
         spec = MonitorSpec(
-            parameters=parameters | {"warmup_batches": self.warmup_batches},
+            parameters=scalars | {"warmup_batches": self.warmup_batches},
             batch_size=self.batch_size,
             false_alarm_rate=promise.rate,
             evidence=promise.evidence,

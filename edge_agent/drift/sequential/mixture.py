@@ -9,6 +9,8 @@ from edge_agent.drift.sequential.table import TILTS, WEIGHTS
 
 # Simulated streams go on after they have alarmed; their sums stay finite.
 _OVERFLOW = 1e200
+# A climb is cut down to this many times what evidence is.
+_CLIMB = 2.0
 # Products of so many factors stay within float64's range; longer batches are taken in parts.
 _PART = 32
 
@@ -117,8 +119,9 @@ def _climbed(
     fell = at_lowest.any(axis=0)
     since = np.where(fell, at_lowest.argmax(axis=0), len(levels))
     total = np.concatenate([[0.0], np.cumsum(levels[::-1])])
+    climbs = paths[-1] - lowest[-1]
     return (
-        np.minimum(paths[-1] - lowest[-1], most),
+        climbs * min(1.0, _CLIMB * most / max(1e-300, float(climbs.max()))),
         np.where(fell, since, evidence.runs + len(levels)),
         np.where(fell, total[since], evidence.losses + total[-1]),
     )

@@ -17,7 +17,7 @@ from edge_agent.drift.sequential.table import Distribution, binned
 from tests.benchmarks.false_alarms_data.candidates import fit_of, on_bins
 from tests.benchmarks.false_alarms_data.worlds import BATCH, Floats, Stretch, World
 
-STREAM_BATCHES = 2000
+STREAM_BATCHES_MOST = 2000
 _CHUNK_STREAMS = 100
 Index = NDArray[np.int64]
 
@@ -69,19 +69,29 @@ def count(statistics: Iterator[Floats], threshold: float, batches: int) -> tuple
     return alarms, seen
 
 
-def resampled(paths: StatisticPaths, blocks: Blocks, rng: np.random.Generator) -> Iterator[Floats]:
+def _stream_batches(rate: float) -> int:
+    """Two alarms long, since what comes after the first does not count."""
+    return min(STREAM_BATCHES_MOST, int(2 / rate))
+
+
+def resampled(paths: StatisticPaths, blocks: Blocks, rate: float, rng: np.random.Generator) -> Iterator[Floats]:
     """Statistics over ever other streams of a reference."""
     while True:
-        yield paths(blocks.batches(_CHUNK_STREAMS, STREAM_BATCHES, BATCH, rng))
+        yield paths(blocks.batches(_CHUNK_STREAMS, _stream_batches(rate), BATCH, rng))
 
 
 def fresh(
-    world: World, distribution: Distribution, on: Callable[[Index], StatisticPaths], rng: np.random.Generator
+    world: World,
+    distribution: Distribution,
+    on: Callable[[Index], StatisticPaths],
+    rate: float,
+    rng: np.random.Generator,
 ) -> Iterator[Floats]:
     """Statistics over ever new streams of a world."""
-    index = np.arange(_CHUNK_STREAMS * STREAM_BATCHES * BATCH).reshape(_CHUNK_STREAMS, STREAM_BATCHES, BATCH)
+    shape = _CHUNK_STREAMS, _stream_batches(rate), BATCH
+    index = np.arange(np.prod(shape)).reshape(shape)
     while True:
-        losses = world.losses(_CHUNK_STREAMS, STREAM_BATCHES * BATCH, rng)
+        losses = world.losses(shape[0], shape[1] * BATCH, rng)
         yield on(binned(distribution.knots, losses.ravel()))(index)
 
 
@@ -97,10 +107,10 @@ def mechanism(
         rate
     )
     other = np.random.default_rng([seed, 1])
-    found = [Rate("mechanism", name, rate, *count(resampled(paths, blocks, other), threshold, batches))]
+    found = [Rate("mechanism", name, rate, *count(resampled(paths, blocks, rate, other), threshold, batches))]
     if world is not None:
         on = lambda numbers: paths_of(distribution, numbers, inflation=depends.inflation)  # noqa: E731
-        streams = fresh(world, distribution, on, other)
+        streams = fresh(world, distribution, on, rate, other)
         found.append(Rate("mechanism", f"{name}, new data", rate, *count(streams, threshold, batches)))
     return found
 
@@ -112,7 +122,7 @@ def unseen(world: World, rate: float, effective: float, batches: int, seed: int,
     distribution, series = Distribution.of(losses), judged_series(losses)
     promise = calibrate(fit_of(name, losses), series, batch_size=BATCH, rate=rate, rng=rng)
     inflation = dependence(series).inflation
-    streams = fresh(world, distribution, lambda numbers: on_bins(name, distribution, inflation, numbers), rng)
+    streams = fresh(world, distribution, lambda numbers: on_bins(name, distribution, inflation, numbers), rate, rng)
     case = f"{name}, {world.name}, {effective:g} effective"
     return Rate("unseen", case, rate, *count(streams, promise.threshold, batches))
 
@@ -124,7 +134,7 @@ def after_warmup(world: World, rate: float, effective: float, batches: int, seed
     distribution = Distribution.of(world.losses(1, WARMUP_BATCHES * BATCH, rng)[0])
     on = lambda numbers: paths_of(distribution, numbers, inflation=params.inflation, margin=WARMUP_MARGIN)  # noqa: E731
     case = f"after a warm-up, {world.name}"
-    return Rate("unseen", case, rate, *count(fresh(world, distribution, on, rng), params.threshold, batches))
+    return Rate("unseen", case, rate, *count(fresh(world, distribution, on, rate, rng), params.threshold, batches))
 
 
 def held_out(stretch: Stretch, rate: float, batches: int, seed: int) -> list[Rate]:
@@ -147,7 +157,7 @@ def held_out(stretch: Stretch, rate: float, batches: int, seed: int) -> list[Rat
             "held out",
             f"{stretch.name}, loss-level",
             promised,
-            *count(resampled(paths, blocks, rng), params.threshold, batches),
+            *count(resampled(paths, blocks, promised, rng), params.threshold, batches),
         )
     ]
     sample = blocks.batches(4, max(1, min(batches, 8000) // 4), BATCH, rng)

@@ -1,0 +1,80 @@
+"""What losses say: e-values under the reference, larger losses never less."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from edge_agent.drift.sequential.table import BINS, TILTS, Distribution, binned
+from edge_agent.errors import DataError
+
+LOSSES = arrays(
+    np.float64,
+    st.integers(1, 300),
+    elements=st.one_of(st.just(0.0), st.floats(0, 1e12), st.sampled_from([1.0, 0.5, math.inf])),
+).filter(lambda losses: np.isfinite(losses).any())
+
+
+@given(losses=LOSSES, inflation=st.floats(1, 50))
+def test_increments_are_e_values_under_the_reference_and_rise_with_the_loss(
+    losses: NDArray[np.float64], inflation: float
+) -> None:
+    distribution = Distribution.of(losses)
+    increments = distribution.increments(inflation=inflation, margin=0.0)
+    assert increments.shape == (BINS + 1, TILTS)
+    assert np.isfinite(increments).all()
+    assert (np.diff(increments, axis=0) >= -1e-9).all()
+    shares = distribution.counts / distribution.counts.sum()
+    np.testing.assert_allclose(shares @ np.exp(increments * inflation), 1.0, rtol=1e-6)
+
+
+@given(losses=LOSSES)
+def test_every_loss_has_its_bin_and_counts_say_how_many(losses: NDArray[np.float64]) -> None:
+    distribution = Distribution.of(losses)
+    numbers = binned(distribution.knots, losses)
+    assert distribution.counts.sum() == len(losses) + 1
+    np.testing.assert_array_equal(distribution.recounted(numbers).counts, distribution.counts)
+    finite = np.isfinite(losses)
+    assert (losses[finite] <= distribution.knots[numbers[finite]]).all()
+    assert (numbers[~finite] == BINS).all()
+
+
+def test_what_is_not_a_number_is_above_all() -> None:
+    distribution = Distribution.of(np.arange(10.0))
+    assert binned(distribution.knots, np.array([np.nan, np.inf, 9.5])).tolist() == [BINS] * 3
+
+
+def test_errors_of_0_and_1_are_weighed_as_bernoulli_likelihoods() -> None:
+    losses = np.repeat([0.0, 1.0], [950, 50])
+    distribution = Distribution.of(losses)
+    increments = distribution.increments(inflation=1.0, margin=0.0)
+    right, wrong = binned(distribution.knots, np.array([0.0, 1.0]))
+    share = 50 / 1001
+    for tilt in range(TILTS):
+        # exp(increment) are ratios of probabilities p1 / p0, so that the tilted probabilities add up to one.
+        tilted = share * math.exp(increments[wrong, tilt]) + 950 / 1001 * math.exp(increments[right, tilt])
+        assert tilted + math.exp(increments[BINS, tilt]) / 1001 == pytest.approx(1.0)
+        assert increments[right, tilt] < 0 < increments[wrong, tilt]
+
+
+def test_a_margin_takes_away_what_the_reference_is_not_sure_of() -> None:
+    distribution = Distribution.of(np.random.default_rng(0).exponential(size=400))
+    without = distribution.increments(inflation=1.0, margin=0.0)
+    assert (distribution.increments(inflation=1.0, margin=1.0) < without).all()
+
+
+def test_bins_tell_the_upper_tail_apart_to_single_samples() -> None:
+    losses = np.random.default_rng(0).exponential(size=20_000)
+    counts = Distribution.of(losses).counts
+    assert counts[-6:-1].max() <= 10
+    assert len(np.unique(Distribution.of(losses).knots)) > BINS - 20
+
+
+@pytest.mark.parametrize("losses", [np.array([]), np.array([np.nan, np.inf]), np.zeros((2, 2))])
+def test_losses_that_say_nothing_are_refused(losses: NDArray[np.float64]) -> None:
+    with pytest.raises(DataError, match="no finite one"):
+        Distribution.of(losses)
