@@ -1,9 +1,9 @@
 """``python -m tests.benchmarks attribution [--runs N] [--save]``: whether the monitor names the sensors that drift.
 
 Half of the rows of a recorded stretch, drawn at random, calibrate the monitor; batches of 32 of the other half are the
-stream, and from its 10th batch on one or two sensors are made to drift. At the first alarm (of a ramp, which begins with
-nothing: when it has come to its end) the most important names of the finding, as many as sensors drift, must be those
-sensors. What the model says goes in too: a ridge regression's.
+stream, and from its 10th batch on one or two sensors are made to drift. At the first alarm (a ramp begins with nothing:
+when it has come to its end) the most important names of the finding, as many as sensors drift, must be those sensors.
+What the model says goes in too: a ridge regression's.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def run_one(case: Case, injection: str, sensors: NDArray[np.int64], rng: np.rand
     """One stream with one drift."""
     rows = rng.choice(case.rows, MOST * BATCH)
     features = case.recording.features[rows].astype(np.float64)
-    since = np.repeat(np.arange(MOST) - QUIET, BATCH)
+    since = np.repeat(np.arange(MOST, dtype=np.float64) - QUIET, BATCH)
     for sensor in sensors:
         drifted = INJECTIONS[injection](features[:, sensor], since, case.deviations[sensor], rng)
         features[:, sensor] = np.where(since >= 0, drifted, features[:, sensor])
@@ -104,11 +104,8 @@ def table(runs: int, seed: int = 0) -> list[dict[str, object]]:
         for injection in INJECTIONS:
             for count in (1, 2):
                 found.append(_row(case, name, injection, count, runs, seed))
-                print(
-                    "  {data:8s} {injection:6s} {sensors} named {named:.3f} of {runs}, delay {delay}".format(
-                        **found[-1]
-                    )
-                )
+                row = found[-1]
+                print(f"  {name:8s} {injection:6s} {count} {row['named']:.3f} of {row['runs']}, delay {row['delay']}")
     return found
 
 

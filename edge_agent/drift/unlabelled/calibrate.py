@@ -56,7 +56,15 @@ def calibrated(
     """The monitor, and what its threshold promises; arguments as for :func:`calibrate`."""
     fit = fitted(reference, batch_size=batch_size, rate=rate, rng=rng)
     series = judged_series(fit.params.scoring, fit.scores)
-    promise = promised(_Refits(fit), series, batch_size=batch_size, rate=rate, rng=rng, progress=progress)
+    promise = promised(
+        _Refits(fit),
+        series,
+        batch_size=batch_size,
+        rate=rate,
+        rng=rng,
+        segments=reference.segments,
+        progress=progress,
+    )
     warning = min(promise.warning_threshold, promise.threshold)
     return replace(fit.params, threshold=promise.threshold, warning_threshold=warning), promise
 

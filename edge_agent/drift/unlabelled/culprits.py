@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 MOST = 8
-_LEAST_SHARE = 0.03
-_LEAST_GAIN = 12.0
+_LEAST_SHARE = 0.0005
+_LEAST_GAIN = 8.0
 _SATURATED = 3.0
 _TINY = 1e-12
 
@@ -65,22 +65,25 @@ def culprits(moved: Moved) -> list[Culprit]:
     """The channels that explain a change, the most important first; at most 8.
 
     Two channels are chosen as the best of all pairs, since of three that say the same the one that stayed looks like
-    the only one that changed. What a channel explains is what the others cannot.
+    the only one that changed. What one of them explains is what the other cannot; what a later one explains, what all
+    before it cannot.
 
     Source: forward selection by likelihood ratio; ours.
     Cost: O(n c^2 + 8 c^2).
     """
     evidence = _Evidence.of(moved)
-    chosen: list[int] = []
-    first = 0.0
-    while len(chosen) < min(MOST, len(moved.location)):
+    found: list[Culprit] = []
+    while len(found) < min(MOST, len(moved.location)):
+        chosen = [culprit.channel for culprit in found]
         gain = evidence.gains(chosen)
         best = int(np.argmax(gain))
-        if gain[best] < max(_LEAST_GAIN, _LEAST_SHARE * first):
+        if gain[best] < max(_LEAST_GAIN, _LEAST_SHARE * (found[0].gain if found else 0.0)):
             break
-        first = max(first, float(gain[best]))
-        chosen = evidence.best_pair([*chosen, best]) if len(chosen) == 1 else [*chosen, best]
-    found = [evidence.alone(channel, [other for other in chosen if other != channel]) for channel in chosen]
+        if len(found) == 1:
+            one, two = evidence.best_pair([chosen[0], best])
+            found = [evidence.beyond([two], one), evidence.beyond([one], two)]
+        else:
+            found.append(evidence.beyond(chosen, best))
     return sorted(found, key=lambda culprit: -culprit.gain)
 
 
@@ -129,9 +132,9 @@ class _Evidence:
         gain[chosen] = 0.0
         return gain
 
-    def alone(self, channel: int, others: list[int]) -> Culprit:
-        """What only this channel explains."""
-        level, spread = self._beyond(others)
+    def beyond(self, chosen: list[int], channel: int) -> Culprit:
+        """What this channel explains beyond the chosen ones."""
+        level, spread = self._beyond(chosen)
         return Culprit(channel, float(level[channel]), float(spread[channel]))
 
     def best_pair(self, found: list[int]) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.promise.blocks import block_streams, dependence
+from edge_agent.drift.promise.blocks import Blocks, dependence
 from edge_agent.drift.reference import Reference
 from edge_agent.drift.unlabelled.combination import Scale
 from edge_agent.drift.unlabelled.intake import Intake
@@ -44,12 +44,12 @@ class Fitted:
         params: with thresholds of infinity.
         scores: (n, columns + directions) float32, of which nothing is missing; the conditional ones as of rows that
             the precision matrix has not seen.
-        block_rows: rows that belong together in resampling.
+        blocks: how streams are drawn from the reference.
     """
 
     params: LabelFreeParams
     scores: NDArray[np.float32]
-    block_rows: int
+    blocks: Blocks
 
     def refitted(self, rows: NDArray[np.int64]) -> LabelFreeParams:
         """As if these rows were the reference: levels and deviations are; ranks and directions stay."""
@@ -108,7 +108,7 @@ def fitted(reference: Reference, *, batch_size: int, rate: float, rng: np.random
         params, signal_level=params.signal_vector(scores.mean(axis=0, dtype=np.float64)).astype(np.float32)
     )
     block = dependence(judged_series(scoring, scores)).block_rows
-    whole = Fitted(params, scores, block)
+    whole = Fitted(params, scores, Blocks.of(len(scores), block, reference.segments))
     return replace(whole, params=replace(params, scale=_scale(whole, rng)))
 
 
@@ -265,10 +265,8 @@ def _moments(channels: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.fl
 def _scale(whole: Fitted, rng: np.random.Generator) -> Scale:
     """What the statistics are on streams of the reference's blocks, whose level is known no better than a reference of
     this size tells it."""
-    params, rows = whole.params, len(whole.scores)
-    length = _BATCHES * params.batch_size
-    index = block_streams(rows, length, _STREAMS, whole.block_rows, rng)
-    means = batch_means(whole.scores, index.reshape(_STREAMS, _BATCHES, params.batch_size))
+    params = whole.params
+    means = batch_means(whole.scores, whole.blocks.batches(_STREAMS, _BATCHES, params.batch_size, rng))
     levels = _drawn_levels(whole, rng)
     found = [
         statistics for number, statistics in enumerate(stream_statistics(params, means, levels)) if number >= _SETTLING
@@ -281,6 +279,6 @@ def _drawn_levels(whole: Fitted, rng: np.random.Generator) -> NDArray[np.float32
     rows = len(whole.scores)
     drawn = min(rows, _LEVEL_ROWS_DRAWN)
     mean = whole.scores.mean(axis=0, dtype=np.float64)
-    index = block_streams(rows, drawn, _STREAMS, whole.block_rows, rng)
+    index = whole.blocks.streams(_STREAMS, drawn, rng)
     others = np.array([whole.scores.take(chosen, axis=0).mean(axis=0, dtype=np.float64) for chosen in index])
     return np.asarray(mean + (others - mean) * np.sqrt(drawn / rows), np.float32)

@@ -1,4 +1,4 @@
-"""The last batches in short: 16 to 23 one by one, and 16 times eight before them averaged."""
+"""The last batches in short: 8 to 15 one by one, and before them 12 times eight averaged."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -6,9 +6,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-SINGLE = 16
+SINGLE = 8
 TOGETHER = 8
-AVERAGED = 16
+AVERAGED = 12
 
 Row = NDArray[np.float32]
 

@@ -134,8 +134,8 @@ def _judge(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) ->
     now = params.signal_vector(batch.mean)
     vectors = remembered(state.signals, now)
     evidence = params.evidence(means, vectors, own_inputs=state.own_inputs, own_answers=state.own_answers)
-    of_inputs = float((evidence * params.of_inputs).max())
-    statistic = of_inputs if state.learning else float(evidence.max())
+    of_inputs = float(np.maximum.reduce(evidence * params.of_inputs))
+    statistic = of_inputs if state.learning else float(np.maximum.reduce(evidence))
     batch.row[:columns] = moved
     signals = vectors[1:]
     signals[BEFORE] = now

@@ -1,5 +1,6 @@
 """Samples to scores: numbers whose means over a batch stay where they are as long as nothing changes."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -150,6 +151,8 @@ class Scoring:
     def _refuse(self, features: NDArray[Any], seen: Observed) -> None:
         given = (features.shape[1], _width(seen.outputs) if self.outputs else 0, _width(seen.embeddings))
         wanted = (self.intake.features, self.outputs, len(self.centre))
+        if given == wanted:
+            return
         for what, have, need in zip(("features", "outputs", "embedding values"), given, wanted, strict=True):
             if have != need and (need or what == "features"):
                 raise DataError(f"label-free: {have} {what} a sample, the reference has {need}", _SAME_MODEL)
@@ -197,7 +200,7 @@ class Scoring:
     def _broken(self, seen: Observed) -> NDArray[np.bool_] | None:
         """(n,) rows whose outputs or embeddings are not finite, or so large that squares would not be, or come from
         broken readings; None: none."""
-        faulty = None if seen.faulty is None or not seen.faulty.any() else seen.faulty.any(axis=1)
+        faulty = None if seen.faulty is None or not seen.faulty.any() else np.asarray(seen.faulty.any(axis=1))
         given = [seen.outputs] if self.outputs else []
         given += [seen.embeddings] if len(self.centre) and seen.embeddings is not None else []
         if all(float(np.abs(array).max(initial=0.0)) < _LARGEST for array in given):
@@ -286,7 +289,7 @@ def value_places(outputs: int) -> NDArray[np.int64]:
 
 
 def _width(array: NDArray[Any] | None) -> int:
-    return 0 if array is None else int(np.prod(array.shape[1:]))
+    return 0 if array is None else array.shape[1] if array.ndim == 2 else math.prod(array.shape[1:])
 
 
 def _clean(array: NDArray[Any], broken: NDArray[np.bool_] | None) -> NDArray[np.float32]:

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 MEMORY_GAIN = np.float32(1.0 / 9.0)
 BEFORE, SLOW, LEVEL = 0, 1, 2
 """Rows of what is remembered: the batch before, the mean of the last nine, and the level."""
-_LEFT, _RIGHT = np.array([0, 0, 2]), np.array([1, 3, 3])
+# In the flat products of (now, before, slow, level): three pairs, the squares of their firsts, and of their seconds.
+_PLACES = np.array([1, 3, 11, 0, 0, 10, 5, 15, 15])
 _TINY = np.float32(1e-24)
 _COUNT = 4
 
@@ -54,9 +55,9 @@ def turns(vectors: NDArray[np.float32], shares: int) -> NDArray[np.float32]:
 
 def _turns(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     products = vectors @ vectors.swapaxes(-1, -2)
-    squares = products.reshape(*products.shape[:-2], -1)[..., :: _COUNT + 1]
-    across = products[..., _LEFT, _RIGHT]
-    lengths = squares.take(_LEFT, axis=-1) * squares.take(_RIGHT, axis=-1)
-    cosine = across / np.sqrt(np.maximum(lengths, _TINY))
-    cosine[lengths <= _TINY] = 1.0
-    return np.asarray(np.maximum(1.0 - cosine, 0.0))
+    chosen = products.reshape(*vectors.shape[:-2], _COUNT * _COUNT).take(_PLACES, axis=-1)
+    lengths = chosen[..., 3:6] * chosen[..., 6:]
+    cosine = chosen[..., :3] / np.sqrt(np.maximum(lengths, _TINY))
+    turned = np.maximum(1.0 - cosine, 0.0)
+    turned *= lengths > _TINY
+    return np.asarray(turned)

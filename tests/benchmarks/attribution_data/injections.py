@@ -13,7 +13,7 @@ Injection = Callable[[NDArray[np.float64], NDArray[np.float64], float, np.random
 
 def shift(readings: NDArray[np.float64], _: object, deviation: float, rng: np.random.Generator) -> NDArray[np.float64]:
     """The mean moves by one deviation."""
-    return readings + deviation * rng.choice([-1.0, 1.0])
+    return np.asarray(readings + deviation * rng.choice([-1.0, 1.0]))
 
 
 def scale(readings: NDArray[np.float64], _: object, deviation: float, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -31,7 +31,7 @@ def ramp(
     readings: NDArray[np.float64], batches: NDArray[np.float64], deviation: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """The mean moves to two deviations away over 60 batches, and stays."""
-    return readings + 2.0 * deviation * rng.choice([-1.0, 1.0]) * np.minimum(batches / RAMP_BATCHES, 1.0)
+    return np.asarray(readings + 2.0 * deviation * rng.choice([-1.0, 1.0]) * np.minimum(batches / RAMP_BATCHES, 1.0))
 
 
 INJECTIONS: Mapping[str, Injection] = {"shift": shift, "scale": scale, "noise": noise, "ramp": ramp}
