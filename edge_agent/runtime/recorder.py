@@ -13,9 +13,10 @@ from edge_agent.link.service import Pulse
 from edge_agent.runtime.gathering import GATHERED_SAMPLES, Part, Waiting, gather, put_together
 from edge_agent.runtime.part import ThreadPart
 from edge_agent.runtime.pipeline import Recordable
+from edge_agent.runtime.screening import Screening
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.samples.holdout import HoldoutCounts
-from edge_agent.samples.record import LabelledRow
+from edge_agent.samples.record import Label, LabelledRow
 from edge_agent.samples.running_time import RunningTime
 from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import ModelServer
@@ -29,8 +30,8 @@ _log = structlog.get_logger(__name__)
 class Recorder(ThreadPart):
     """One thread that writes what the pipeline served.
 
-    Labels joined, samples kept and holdout counts are one transaction of the sample database, for all that
-    waits; the monitor's state and its flags are one transaction of the agent's. When the disk refuses,
+    Broken readings named, labels joined, samples kept and holdout counts are one transaction of the sample database,
+    for all that waits; the monitor's state and its flags are one transaction of the agent's. When the disk refuses,
     the batches are counted as lost and serving goes on; what was recorded and could not be judged is
     judged later. One that cannot be recorded for what it is costs itself alone.
 
@@ -50,6 +51,7 @@ class Recorder(ThreadPart):
         store: SampleStore,
         counts: HoldoutCounts,
         watch: DriftWatch,
+        screening: Screening,
         outbox: Outbox,
         *,
         flagged: Callable[[], None],
@@ -64,6 +66,7 @@ class Recorder(ThreadPart):
         self._store = store
         self._counts = counts
         self._watch = watch
+        self._screening = screening
         self._outbox = outbox
         self._flagged = flagged
         self._counts_interval_s = counts_interval_s
@@ -148,20 +151,32 @@ class Recorder(ThreadPart):
 
     def _record(self, items: list[Recordable]) -> tuple[list[LabelledRow], list[Part]]:
         """Samples that have their labels now, and those that were served."""
+        parts, labels = put_together(items)
+        try:
+            recorded = self._stored(parts, labels)
+        except (StorageError, DataError):
+            self._screening.undone()
+            raise
+        self._screening.committed()
+        return recorded
+
+    def _stored(self, parts: list[Part], labels: list[Label]) -> tuple[list[LabelledRow], list[Part]]:
         now_s = self._running.now_s()
         rows: list[LabelledRow] = []
-        parts, labels = put_together(items)
         with self._samples_db.transaction():
+            parts = [(self._screening.look(batch, served.bundle), served) for batch, served in parts]
             for batch, served in parts:
                 rows += self._store.add(batch, served, now_s)
             if labels:
                 rows += self._store.label(labels, now_s)
             self._counts.add(rows)
+            self._screening.save()
         return rows, parts
 
     def _judge(self, rows: list[LabelledRow], served: list[Part]) -> None:
-        if self._watch.consume(rows, self._server.active, served):
+        if self._watch.consume(rows, self._server.active, served, now_s=self._running.now_s()):
             self._flagged()
+        self._screening.tell()
 
     def _report_counts(self) -> None:
         self._counts_due_s = time.monotonic() + self._counts_interval_s

@@ -7,6 +7,7 @@ from edge_agent.link.outbox import Outbox
 from edge_agent.runtime.gathering import GATHERED_SAMPLES
 from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.recorder import Recorder
+from edge_agent.runtime.screening import Screen, Screening, screen_of
 from edge_agent.runtime.storage import AgentStorage
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_rules import watch_rules
@@ -65,6 +66,12 @@ class SampleRecords:
             rules=watch_rules(settings.monitor, next(iter(model.server.active.models.values())).bundle),
             adopt=lambda active: watch_rules(settings.monitor, next(iter(active.models.values())).bundle),
         )
+        self.screening = Screening(
+            storage.samples,
+            outbox,
+            gateway=settings.gateway.id,
+            screen_of=lambda digest: _screen(model, digest) if settings.monitor.sensor_faults else None,
+        )
         self.recorder = Recorder(
             model.pipeline.recordables,
             model.server,
@@ -72,6 +79,7 @@ class SampleRecords:
             self._store,
             counts,
             self.watch,
+            self.screening,
             outbox,
             flagged=flagged,
             counts_interval_s=settings.report.state_interval_s,
@@ -95,3 +103,8 @@ class SampleRecords:
             StorageError: the disk refuses.
         """
         return self._store.refused_labels
+
+
+def _screen(model: ModelInService, digest: str) -> Screen | None:
+    bundle = model.store.bundle(digest)
+    return None if bundle is None else screen_of(bundle)

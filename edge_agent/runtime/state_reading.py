@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import edge_agent
 from edge_agent.link.outbox import Outbox
 from edge_agent.ota.updater import Updater
+from edge_agent.runtime.drift_status import DRIFT_KEY
 from edge_agent.runtime.fleet_link import FleetLink
 from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.orders import Orders
 from edge_agent.runtime.report import Reading, peak_rss_bytes
 from edge_agent.runtime.sample_records import SampleRecords
+from edge_agent.runtime.watch_status import drift_status
 from edge_agent.wire.messages import State
 
 
@@ -32,7 +34,8 @@ class StateReading:
         Raises:
             StorageError: the disk refuses.
         """
-        return Reading(self._state(), self._counters())
+        drift = drift_status(self.records.watch)
+        return Reading(self._state(), self._counters(), {DRIFT_KEY: drift.to_document()})
 
     def _state(self) -> State:
         active = self.model.server.active
@@ -65,7 +68,10 @@ class StateReading:
             "unrecorded_samples": pipeline.unrecorded_samples,
             "unrecorded_labels": pipeline.unrecorded_labels,
             "lost_batches": self.records.recorder.lost_batches,
+            "verdict": self.records.watch.standing.policy.verdict.value,
             "flags": self.records.watch.firings,
+            "sensor_faults": "; ".join(fault.words() for fault in self.records.screening.open_faults),
+            "faulty_samples": self.records.screening.faulty_samples,
             "outbox_shed": self.outbox.shed,
             "sink_dropped": self.model.sink.dropped,
             "last_refusal": self.updater.last_refusal,

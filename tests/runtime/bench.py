@@ -10,6 +10,7 @@ from edge_agent.drift.loss_rise import LossRiseParams
 from edge_agent.link.database import Database, open_database
 from edge_agent.link.outbox import Outbox
 from edge_agent.model.bundle import Bundle
+from edge_agent.runtime.screening import Screen, Screening
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_rules import WatchRules, rule_alone
 from edge_agent.samples.holdout import HoldoutCounts
@@ -36,6 +37,7 @@ class Parts:
     rule: LossRiseParams = RULE
     samples_bytes: int | None = None
     rules: WatchRules | None = None
+    screen: Screen | None = None
     agent_db: Database = field(init=False)
     samples_db: Database = field(init=False)
 
@@ -55,6 +57,7 @@ class Parts:
         self.counts = HoldoutCounts(self.samples_db, kind=manifest.kind, loss=manifest.loss, bucket_s=1000.0)
         self.server = ModelServer(self.bundle, tiny_weights(), "a" * 64, 1, "root")
         rules = self.rules or rule_alone(self.rule, self.bundle)
+        self.screening = Screening(self.samples_db, self.outbox, gateway=GATEWAY, screen_of=lambda digest: self.screen)
         self.watch = DriftWatch(self.agent_db, self.outbox, self.store, gateway=GATEWAY, rules=rules)
 
     @property
@@ -77,7 +80,7 @@ class Parts:
         """As after a kill: what no transaction has committed is gone."""
         active = self.server.active
         self.close()
-        again = Parts(self.path, self.bundle, rule or self.rule, self.samples_bytes, self.rules)
+        again = Parts(self.path, self.bundle, rule or self.rule, self.samples_bytes, self.rules, self.screen)
         again.server.swap(active)
         return again
 

@@ -33,6 +33,7 @@ class Running:
             parts.store,
             parts.counts,
             parts.watch,
+            parts.screening,
             parts.outbox,
             flagged=self._on_flag,
             counts_interval_s=counts_interval_s,
@@ -124,8 +125,8 @@ def test_a_full_disk_costs_batches_never_the_thread(tmp_path: Path, bundle: Bund
             one.put(first, [False] * 40)
         wait(lambda: one.recorder.lost_batches >= 1, "the disk to be full")
         assert one.recorder.alive
-        held = parts.store.counts
-        assert held.samples == held.labelled > 0
+    held = parts.store.counts  # what is at hand at the end may fit where more at a time did not
+    assert held.samples == held.labelled > 0
     assert held.samples % 40 == 0
     assert one.recorder.lost_batches == 100 - held.samples // 40
     parts.close()

@@ -24,6 +24,8 @@ RUN_FACTOR = 3.0
 """And so many times the longest run of the reference."""
 UNORDERED_FACTOR = 8.0
 """Where the reference's order says nothing, how long a coarse sensor holds a value is not known from it."""
+HELD = 0.9
+"""Where fewer values than this share of the readings are different, a sensor may hold a value."""
 PILE_WINDOW, PILE_STEP = 128, 32
 PILE_LEAST = 5
 SHORT = 64
@@ -56,8 +58,14 @@ def calibrate(reference: Reference, manifest: Manifest) -> FaultParams:
         for place in range(block.channels):
             for name, value in _sensor(np.ascontiguousarray(readings[:, place]), breaks).items():
                 columns[name].append(np.asarray(value, np.float64))
+    if not channels.names:
+        return FaultParams(channels, **_of_no_sensor(), rows=len(features))
     arrays = {name: np.stack(column, axis=-1) for name, column in columns.items()}
     return FaultParams(channels, **arrays, rows=len(features))
+
+
+def _of_no_sensor() -> dict[str, NDArray[np.float64]]:
+    return {name: np.zeros((*np.shape(_NOTHING_KNOWN[name]), 0)) for name in ARRAYS}
 
 
 def _breaks(segments: NDArray[np.int64], block: Block) -> NDArray[np.bool_]:
@@ -80,7 +88,8 @@ def _sensor(x: NDArray[np.float64], breaks: NDArray[np.bool_]) -> dict[str, floa
     found |= _runs(x, values, counts, breaks)
     if len(values) <= _FEW_VALUES:
         return found
-    found |= _piles(x)
+    if not (_unordered(x, breaks) and len(values) < HELD * len(x)):
+        found |= _piles(x)
     continuous = len(values) >= len(x) / 2
     found["zero"] = float(continuous and not (x == 0).any() and len(x) >= 3 * LEAST_ROWS)
     if not _counts_up(x, breaks):
@@ -131,7 +140,7 @@ def _runs(
     held = x[starts]
     special = np.array([values[0], values[-1], values[counts.argmax()]])
     ordinary = ~np.isin(held, special)
-    factor = UNORDERED_FACTOR if _unordered(x, breaks) and len(values) < 0.9 * len(x) else 1.0
+    factor = UNORDERED_FACTOR if _unordered(x, breaks) and len(values) < HELD * len(x) else 1.0
     limit = factor * _run_limit(lengths[ordinary], len(x))
     own = [factor * _run_limit(lengths[held == value], len(x)) for value in special]
     return {

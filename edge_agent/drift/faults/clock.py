@@ -29,7 +29,7 @@ def look_at_times(state: Times, times_s: NDArray[np.float64]) -> tuple[Times, bo
     """The times taken in; whether they go on without a break; what was wrong with them.
 
     Args:
-        times_s: (n,) n >= 1; those that are not finite are passed over.
+        times_s: (n,) n >= 1, finite.
 
     Cost: O(n).
     """

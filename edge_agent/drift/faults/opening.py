@@ -21,7 +21,7 @@ ENDS_BY_WINDOWS = 256.0
 PATIENCE_MOST = 8.0
 STILL_AWAY = 0.2
 _ALMOST = "as good as still"
-_SENTINELS = (-999.0, -9999.0, 999.0, 9999.0, 99999.0, -32768.0, 32767.0, 65535.0)
+SENTINELS = (-999.0, -9999.0, 999.0, 9999.0, 99999.0, -32768.0, 32767.0, 65535.0)
 """What loggers write for a reading that they do not have."""
 _STILL = -2.0
 
@@ -176,7 +176,7 @@ def _kinds(value: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _is_none(value: NDArray[np.float64]) -> NDArray[np.bool_]:
-    nothing: NDArray[np.bool_] = (value == 0) | np.isin(value, _SENTINELS)
+    nothing: NDArray[np.bool_] = (value == 0) | np.isin(value, SENTINELS)
     return nothing
 
 

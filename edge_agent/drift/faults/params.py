@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.channels import Block, Channels
+from edge_agent.drift.faults.units import may_be_turned
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
 
@@ -138,8 +139,7 @@ class PartParams:
         """Those from sensor number ``first`` on."""
         cut = slice(first, first + block.channels)
         arrays = {name: getattr(params, name)[..., cut] for name in ARRAYS}
-        low = np.maximum(arrays["limit_low"], params.channels.minimum[cut])
-        high = np.minimum(arrays["limit_high"], params.channels.maximum[cut])
+        low, high = _limits(arrays, params.channels, cut)
         inner_low, inner_high = _inner(arrays["low"], arrays["high"])
         looked_at = arrays["unit"] > 0
         zero = arrays["zero"] > 0
@@ -166,6 +166,18 @@ SCALE_FACTOR = 2.5
 """Whatever a sensor's scale may become by ageing is no fault: a factor of 2, and room for noise."""
 ARRAYS = tuple(field.name for field in fields(FaultParams) if field.name not in ("channels", "rows"))
 _LEADING: dict[str, tuple[int, ...]] = {"special": (SPECIALS,), "special_limit": (SPECIALS,), "pile_limit": (2,)}
+
+
+def _limits(
+    arrays: dict[str, NDArray[np.float64]], channels: Channels, cut: slice
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Finite, with the physical limits; what may be turned round may read the opposite."""
+    may_turn = may_be_turned(channels.units[cut])
+    low = np.where(may_turn, np.minimum(arrays["limit_low"], -SCALE_FACTOR * arrays["high"]), arrays["limit_low"])
+    high = np.where(may_turn, np.maximum(arrays["limit_high"], -SCALE_FACTOR * arrays["low"]), arrays["limit_high"])
+    greatest = np.finfo(np.float64).max
+    low = np.maximum(np.maximum(low, channels.minimum[cut]), -greatest)
+    return low, np.minimum(np.minimum(high, channels.maximum[cut]), greatest)
 
 
 def _inner(low: NDArray[np.float64], high: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

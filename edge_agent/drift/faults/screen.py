@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.faults.away import FLAT, as_good_as_still, look_away
+from edge_agent.drift.faults.away import FLAT, OUTSIDE, as_good_as_still, look_away
 from edge_agent.drift.faults.clock import Times, look_at_times
-from edge_agent.drift.faults.opening import Evidence, settle
-from edge_agent.drift.faults.params import FaultParams, PartParams
+from edge_agent.drift.faults.opening import SENTINELS, Evidence, settle
+from edge_agent.drift.faults.params import MARGIN, FaultParams, PartParams
 from edge_agent.drift.faults.report import REPORTS_A_STEP, FaultReport, Screened
 from edge_agent.drift.faults.runs import stuck_readings
 from edge_agent.drift.faults.state import FaultState, PartState, Recent, Standing
@@ -33,6 +33,8 @@ def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[Fa
     if len(observed.times_s) == 0:
         return state, Screened(None)
     times_s = np.asarray(observed.times_s, np.float64)
+    if not np.isfinite(times_s).all():
+        times_s = _filled(times_s, state.latest_s if state.seen else 0.0)
     features = np.asarray(observed.features, np.float64)
     calm = True
     faulty: NDArray[np.bool_] | None = None
@@ -164,15 +166,16 @@ def _slowly(
     """Something may be wrong: every reading is looked at."""
     recent, standing = state
     broken = _broken(part, x)
+    broken &= ~_turned(part, x, broken)
     clean = np.where(broken, np.nan, x)
-    finite = np.where(np.isfinite(x), x, np.nan)
+    finite = np.where(np.abs(x) < _LARGEST, x, np.nan)
     stuck = np.zeros(x.shape, np.bool_)
     long = np.flatnonzero(equal + recent.run >= part.run_limit * standing.patience)
     if len(long):
         stuck[:, long] = stuck_readings(
             part, x[:, long], same[:, long], recent.run[long], standing.patience[long], long
         )
-    before = np.where(np.isfinite(prior), prior, np.nan)
+    before = np.where(np.abs(prior) < _LARGEST, prior, np.nan)
     if not in_time:
         before[0] = np.nan
     away = look_away(part, standing, finite, before, times_s)
@@ -205,10 +208,32 @@ def _slowly(
 
 def _broken(part: PartParams, x: NDArray[np.float64]) -> NDArray[np.bool_]:
     """(m, c) readings that are none by themselves: not finite, too far away, or 0 where that never is."""
-    broken: NDArray[np.bool_] = ~((x >= part.limit_low) & (x <= part.limit_high)) | np.isinf(x)
+    broken: NDArray[np.bool_] = ~((x >= part.limit_low) & (x <= part.limit_high))
     if part.zero is not None:
         broken |= (x == 0) & part.zero
+    outside = (x < part.inner_low) | (x > part.inner_high)
+    if outside.any():
+        broken[outside] |= np.isin(x[outside], SENTINELS)
     return broken
+
+
+def _turned(part: PartParams, x: NDArray[np.float64], broken: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(m, c) readings far away that are in range with their sign reversed, where several sensors read so at once: what
+    they sit on was turned round."""
+    margin = MARGIN * (part.arrays["high"] - part.arrays["low"])
+    mirrored: NDArray[np.bool_] = broken & (x != 0)
+    mirrored &= (-x >= part.arrays["low"] - margin) & (-x <= part.arrays["high"] + margin)
+    if (mirrored.mean(axis=0) >= OUTSIDE).sum() < 2:
+        mirrored[:] = False
+    return mirrored
+
+
+def _filled(times_s: NDArray[np.float64], before_s: float) -> NDArray[np.float64]:
+    """Times that are none are those of the samples before."""
+    known = np.isfinite(times_s)
+    place = np.maximum.accumulate(np.where(known, np.arange(len(times_s)), -1))
+    filled: NDArray[np.float64] = np.where(place < 0, before_s, times_s[place])
+    return filled
 
 
 def _by_window(part: PartParams, window: _Window) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -222,6 +247,8 @@ def _by_window(part: PartParams, window: _Window) -> tuple[NDArray[np.bool_], ND
 
 
 _ALL = 0.95
+_LARGEST = 1e100
+"""Beyond it sums of squares are none."""
 
 
 def _looked_at_anew(part: PartParams, standing: Standing) -> Standing:

@@ -108,11 +108,12 @@ class FaultState:
         return cls(tuple(_start(part) for part in params.parts))
 
     def to_arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Everything, by name."""
+        """Everything, by name: a table a block, of so many rows a sensor."""
         found = {"clock": np.array([self.latest_s, self.step_s, float(self.seen)])}
         for place, (recent, standing) in enumerate(self.parts):
-            found |= {f"{place}.{name}": getattr(recent, name) for name in _RECENT}
-            found |= {f"{place}.{name}": getattr(standing, name) for name in _STANDING}
+            rows = [np.atleast_2d(getattr(recent, name)) for name in _RECENT]
+            rows += [np.atleast_2d(getattr(standing, name)) for name in _STANDING]
+            found[f"{place}.sensors"] = np.concatenate(rows)
             found[f"{place}.window"] = np.array([recent.window_s, float(recent.filled)])
         return found
 
@@ -132,7 +133,8 @@ class FaultState:
 
 _RECENT = ("last", "run", "run_s", "top", "often")
 _STANDING = tuple(Standing.__slots__)
-_MAY_BE_NAN = ("last", "first_value", "value", "away_before", "away_value")
+_MAY_BE_NAN = ("last", "first_value", "value", "away_before", "away_value", "first_s", "since_s", "away_s", "run_s")
+_ALL = (*_RECENT, *_STANDING)
 
 
 def _shape(name: str, sensors: int) -> tuple[int, ...]:
@@ -153,9 +155,17 @@ def _start(part: PartParams) -> PartState:
 
 def _stored(part: PartParams, place: int, arrays: Mapping[str, NDArray[Any]]) -> PartState:
     sensors = part.block.channels
-    found = {name: _taken(arrays, f"{place}.{name}", _shape(name, sensors)) for name in (*_RECENT, *_STANDING)}
+    heights = {name: 1 if len(_shape(name, sensors)) == 1 else _shape(name, sensors)[0] for name in _ALL}
+    table = _taken(arrays, f"{place}.sensors", (sum(heights.values()), sensors))
+    found: dict[str, NDArray[np.float64]] = {}
+    row = 0
+    for name, height in heights.items():
+        found[name] = table[row : row + height].reshape(_shape(name, sensors)).copy()
+        row += height
+        if name not in _MAY_BE_NAN and np.isnan(found[name]).any():
+            raise DataError(f"fault screen: stored {name!r} has NaN", "it begins anew")
     window_s, filled = (float(value) for value in _taken(arrays, f"{place}.window", (2,)))
-    if not filled >= 0:
+    if not 0 <= filled < 2**53:
         raise DataError(f"fault screen: stored array '{place}.window' is none", "it begins anew")
     recent = Recent(found["last"], found["run"], found["run_s"], found["top"], found["often"], window_s, int(filled))
     return PartState(recent, Standing(**{name: found[name] for name in _STANDING}))
@@ -165,6 +175,4 @@ def _taken(arrays: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...]
     array = arrays.get(name)
     if array is None or array.shape != shape or array.dtype != np.float64:
         raise DataError(f"fault screen: stored array {name!r} is not {list(shape)} float64", "it begins anew")
-    if name.rpartition(".")[2] not in (*_MAY_BE_NAN, "clock") and np.isnan(array).any():
-        raise DataError(f"fault screen: stored array {name!r} has NaN", "it begins anew")
     return array

@@ -27,6 +27,15 @@ _TEMPERATURES = ("c", "°c", "degc", "celsius", "f", "°f", "degf", "fahrenheit"
 for Celsius: a turbine's exhaust at half its 550 degrees looks like Celsius for kelvin."""
 
 
+_DIRECTED = ("g", "m/s2", "m/s²", "m/s^2", "rad/s", "deg/s", "dps", "°/s", "t", "ut", "µt", "mt", "gauss", "n", "nm")
+"""Units of what has a direction: a sensor that is mounted anew may read the opposite."""
+
+
+def may_be_turned(units: tuple[str, ...]) -> NDArray[np.bool_]:
+    """(c,) whether the sensors measure what has a direction."""
+    return np.array([unit.strip().lower() in _DIRECTED for unit in units], np.bool_)
+
+
 def name_of(number: int) -> str:
     """In words."""
     return _NAMES[number]
@@ -37,6 +46,7 @@ def applicable(units: tuple[str, ...]) -> NDArray[np.bool_]:
     able = np.ones((COUNT, len(units)), np.bool_)
     able[_TEMPERATURES_FROM:] = [unit.strip().lower() in _TEMPERATURES for unit in units]
     able[_FAHRENHEIT] |= [not unit.strip() for unit in units]
+    able[SIGN] = ~may_be_turned(units)
     return able
 
 

@@ -27,3 +27,8 @@ class SensorFaultEvent(WireModel):
     detail: Text = ""
     open_faults: Count = 0
     untold: Count = 0
+
+    def words(self) -> str:
+        """In words, without the end: ``temperature stuck at 21.5 C``."""
+        value = "" if self.value is None else f" at {self.value:.6g}{' ' if self.unit else ''}{self.unit}"
+        return f"{self.sensor} {self.fault}{value}{f' ({self.detail})' if self.detail else ''}"
