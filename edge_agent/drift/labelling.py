@@ -28,6 +28,7 @@ LEAST_IN_CELL = 5
 LARGEST_WEIGHT = 10.0
 _LEAST_SHARE = 0.01
 _RAKINGS = 20
+_TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,22 +170,26 @@ def _weights(
 ) -> NDArray[np.float64] | None:
     """By cell, so that labelled samples have the served ones' classes and bins; None: some kind has too few labels.
 
+    Kinds of which hardly any were served or labelled keep the factor 1.
+
     Source: raking (Deming and Stephan 1940): a factor a class times a factor a bin, fitted in turns.
     """
     kinds = (cells // BINS, cells % BINS)
     if any(_thin(kind, labelled) for kind in kinds):
         return None
     served = [np.bincount(kind) / len(kind) for kind in kinds]
+    taken = [np.bincount(kind[labelled], minlength=len(share)) for kind, share in zip(kinds, served, strict=True)]
     factors = [np.ones(len(share)) for share in served]
     for turn in range(2 * _RAKINGS):
         mine, other = turn % 2, 1 - turn % 2
         weights = factors[other][kinds[other][labelled]]
-        have = np.bincount(kinds[mine][labelled], weights, minlength=len(served[mine]))
-        factors[mine] = np.where(have > 0, served[mine] / np.where(have > 0, have, 1.0), 1.0)
+        have = np.bincount(kinds[mine][labelled], weights / weights.sum(), minlength=len(served[mine]))
+        raked = served[mine] / np.maximum(have, _TINY)
+        factors[mine] = np.where(taken[mine] >= LEAST_IN_CELL, raked, 1.0)
     by_cell = np.ones((params.class_cells, BINS))
     by_cell[: len(factors[0]), : len(factors[1])] = np.outer(*factors)
     weights = by_cell.ravel() / by_cell.ravel()[cells[labelled]].mean()
-    return weights if weights[cells[labelled]].max() <= LARGEST_WEIGHT else None
+    return weights if weights.max() <= LARGEST_WEIGHT else None
 
 
 def _thin(kinds: NDArray[np.int16], labelled: NDArray[np.bool_]) -> bool:

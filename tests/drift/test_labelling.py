@@ -68,6 +68,20 @@ def test_weights_bring_back_the_served_shares() -> None:
     assert abs(weighed - loss.mean()) < 0.03
 
 
+def test_a_class_that_hardly_comes_does_not_run_away_with_the_weights() -> None:
+    # class 3 is 0.4 % of the served samples: a label of it may be missing, or come when its weight is long decided
+    rng = np.random.default_rng(6)
+    shares = np.concatenate([SHARES[:12], SHARES[12:] / 60])
+    ids, times = [f"s{n}" for n in range(900)], np.linspace(0, 1000, 900)
+    cells = rng.choice(16, 900, p=shares / shares.sum()).astype(np.int16)
+    state = note_served(PARAMS, ArrivalsState.start(PARAMS), ids, times, cells)
+    labelled = np.flatnonzero((rng.random(900) < _by_bin(0.6, 0.5, 0.2, 0.1)[cells]) & (cells < 12))
+    evidence = label_evidence(PARAMS, note_labelled(PARAMS, state, [ids[row] for row in labelled], 0 * labelled), NOW_S)
+    assert evidence.use == "weighted"
+    assert evidence.weights is not None
+    assert evidence.weights.max() < 5
+
+
 def test_what_has_no_labels_at_all_cannot_be_weighed() -> None:
     evidence = _evidence(_by_bin(1.0, 0.0, 0.0, 0.0), np.random.default_rng(3))
     assert evidence.use == "declared-biased"

@@ -25,6 +25,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "clma-e
 SIDE = Path(__file__).resolve().parents[1] / "accuracy_peers" / "nannyml_side.py"
 PINNED = ("nannyml==0.13.1", "statsmodels", "plotly", "scikit-learn")
 INSTALL_S, RUN_S = 1800, 1800
+TOO_FEW = "The least populated classes in y have only 1 member"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,10 @@ def plain_cbpe(outputs: Floats) -> float:
 def nannyml(reference: tuple[Floats, NDArray[np.float64]], windows: list[Shown], work: Path) -> Floats:
     """(n, 3) value, low and high of NannyML's CBPE on windows of one reference; its own bounds.
 
+    NaN where it cannot be fitted, which it says itself: a class with one row in the reference.
+
     Raises:
-        RuntimeError: its environment cannot be made, or it ends with an error.
+        RuntimeError: its environment cannot be made, or it ends with another error.
     """
     outputs, labels = reference
     source, goal = work / "windows.npz", work / "estimates.npz"
@@ -111,6 +114,8 @@ def nannyml(reference: tuple[Floats, NDArray[np.float64]], windows: list[Shown],
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [str(_python()), str(SIDE), str(source), str(goal)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False, env=environment)
+    if TOO_FEW in done.stderr:
+        return np.full((len(windows), 3), np.nan)
     if done.returncode:
         raise RuntimeError(f"NannyML failed: {done.stderr[-2000:]}")
     with np.load(goal) as found:

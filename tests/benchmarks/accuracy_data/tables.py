@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from edge_agent.drift.accuracy.estimated import AccuracyEstimate
-from tests.benchmarks.accuracy_data.arms import Shown, plain_cbpe
+from tests.benchmarks.accuracy_data.arms import Floats, Shown, plain_cbpe
 from tests.benchmarks.report import RESULTS, machine
 
 NAME = "estimated_accuracy"
@@ -54,10 +54,20 @@ def _row(case: Case, kind: str) -> dict[str, Any]:
     if not case.regression:
         row["plain_error"] = POINTS * float(np.mean([abs(plain_cbpe(w.outputs) - w.truth) for w in windows]))
     if case.peer:
-        truth, found = np.array([w.truth for w in windows]), np.array([case.peer[place] for place in chosen])
-        errors = POINTS * np.abs(found[:, 0] - truth)
-        row |= {"peer_error": float(errors.mean()), "peer_near": float((errors <= NEAR).mean())}
-        row["peer_covered"] = float(((found[:, 1] <= truth) & (truth <= found[:, 2])).mean())
+        row |= _peers(np.array([case.peer[place] for place in chosen]), np.array([w.truth for w in windows]))
+    return row
+
+
+def _peers(found: Floats, truth: Floats) -> dict[str, Any]:
+    """Of the windows that it gave a figure for."""
+    known = np.isfinite(found[:, 0])
+    if not known.any():
+        return {"peer_windows": 0}
+    found, truth = found[known], truth[known]
+    errors = POINTS * np.abs(found[:, 0] - truth)
+    row = {"peer_windows": int(known.sum()), "peer_error": float(errors.mean())}
+    row["peer_near"] = float((errors <= NEAR).mean())
+    row["peer_covered"] = float(((found[:, 1] <= truth) & (truth <= found[:, 2])).mean())
     return row
 
 
