@@ -8,7 +8,7 @@ from html import escape
 from edge_agent.cli.drift_replayed import Replayed, attribution_words
 from edge_agent.cli.drift_trace import Trace
 
-WIDTH, LEFT, RIGHT, TOP = 960.0, 150.0, 24.0, 46.0
+WIDTH, LEFT, RIGHT, TOP = 960.0, 150.0, 24.0, 62.0
 PANEL, LANE, GAP = 170.0, 16.0, 30.0
 RATIO_MOST = 2.5
 """Statistics beyond so many times their threshold are drawn there."""
@@ -17,7 +17,8 @@ INK, MUTED, GRID = "#1d2433", "#6b7385", "#e4e7ec"
 ALARM, WARNING, FAULT, FLAG = "#b4232a", "#e0a03c", "#8a4fbf", "#b4232a"
 MONITOR_COLOURS = ("#2563a8", "#0f8f83", "#8a5a1c", "#5b6472", "#a63d75")
 LOSS_COLOUR, TRUE_COLOUR = "#5b6472", "#1c8a4c"
-_DAY_S, _CALENDAR_FROM_S = 86_400.0, 86_400.0 * 365
+_CALENDAR_FROM_S, _CALENDAR_TO_S = 946_684_800.0, 4_102_444_800.0
+"""2000 and 2100: other times are no dates."""
 
 
 def drift_chart(replayed: Replayed) -> str:
@@ -127,7 +128,7 @@ def _ratios(picture: _Picture, replayed: Replayed, top: float) -> None:
         picture.text(LEFT - 8, y(level) + 4, f"{level:g}", anchor="end")
     picture.text(16, top + 12, "statistic", fill=INK)
     picture.text(16, top + 26, "/ threshold", fill=INK)
-    for place, run in enumerate(replayed.monitors.values()):
+    for place, run in enumerate(run for run in replayed.monitors.values() if len(run.ratio)):
         colour = MONITOR_COLOURS[place % len(MONITOR_COLOURS)]
         points = [(picture.x(one.row), y(min(RATIO_MOST, max(0.0, one.highest)))) for one in run.ratio]
         picture.curve(points, colour)
@@ -145,8 +146,9 @@ def _lanes(replayed: Replayed) -> list[_Lane]:
     lanes = [_Lane("verdict", verdicts)]
     by_feature: dict[str, list[tuple[int, int, str, str]]] = {}
     for fault in replayed.faults:
-        words = f"{fault.feature} {fault.fault}, {fault.readings} readings {fault.detail}".strip()
-        by_feature.setdefault(fault.feature, []).append((fault.first_row, fault.last_row + 1, FAULT, words))
+        words = f"{fault.feature} {fault.fault} {fault.detail}".strip()
+        end = replayed.rows if fault.last_row is None else fault.last_row + 1
+        by_feature.setdefault(fault.feature, []).append((fault.first_row, end, FAULT, words))
     lanes += [_Lane(f"fault: {name}", stretches) for name, stretches in list(by_feature.items())[:LANES_MOST]]
     if len(by_feature) > LANES_MOST:
         rest = [one for stretches in list(by_feature.values())[LANES_MOST:] for one in stretches]
@@ -222,8 +224,8 @@ def _axis(picture: _Picture, replayed: Replayed, y: float) -> None:
 
 def time_words(time_s: float) -> str:
     """A date and time where seconds are those since 1970, else the seconds."""
-    if time_s < _CALENDAR_FROM_S or time_s > 100 * _CALENDAR_FROM_S:
-        return f"{time_s:g} s"
+    if not _CALENDAR_FROM_S <= time_s < _CALENDAR_TO_S:
+        return f"{time_s:.10g} s"
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

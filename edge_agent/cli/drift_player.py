@@ -49,6 +49,7 @@ class Played:
         clock_s: (rows,) seconds from the first row, rising: the times with steps back taken out, or the schedule.
         times_s: (rows,) as recorded, or the schedule's.
         timed: whether the recording has times.
+        forwards: whether they never run backwards.
         notes: what was done about what does not fit.
     """
 
@@ -57,12 +58,19 @@ class Played:
     clock_s: NDArray[np.float64]
     times_s: NDArray[np.float64]
     timed: bool
+    forwards: bool
     notes: tuple[str, ...]
 
     @property
     def rows(self) -> int:
         """Of the recording."""
         return self.recording.rows
+
+    @property
+    def labelled(self) -> bool:
+        """Whether any row has a label."""
+        labels = self.recording.labels
+        return labels is not None and bool(np.isfinite(labels.astype(np.float64)).any())
 
     def moments(self, batch_size: int, *, delay_s: float) -> Iterator[Moment]:
         """All samples in batches, and all labels that come; the last moments have labels alone.
@@ -129,12 +137,12 @@ def read_played(
         if step_s is None:
             notes.append("there is no column time: one sample a second is assumed; --stream-rate says otherwise")
         schedule = np.arange(recording.rows, dtype=np.float64) * (step_s or STEP_DEFAULT_S)
-        return Played(recording, names, schedule, schedule, False, tuple(notes))
+        return Played(recording, names, schedule, schedule, False, True, tuple(notes))
     back = np.flatnonzero(np.diff(recording.times) < 0) + 1
     if len(back):
         notes.append(f"time runs backwards {len(back)} times, first in row {back[0]}: rows stay in their order")
     clock = np.maximum.accumulate(recording.times) - recording.times[0]
-    return Played(recording, names, clock, recording.times, True, tuple(notes))
+    return Played(recording, names, clock, recording.times, True, not len(back), tuple(notes))
 
 
 def _columns(path: Path, manifest: Manifest, keys: Mapping[str, str]) -> CsvColumns:

@@ -83,15 +83,24 @@ class Change:
 
 @dataclass(slots=True)
 class FaultRun:
-    """A sensor that is taken for broken, from its first to its last such reading."""
+    """A sensor that is taken for broken.
+
+    Attributes:
+        feature: the sensor.
+        fault: what is wrong, in a word.
+        value: its first broken reading, in ``unit``; None: there is none.
+        first_row, first_time_s: where it began.
+        last_row, last_time_s: where it ended; None: it lasts to the end.
+    """
 
     feature: str
     fault: str
+    unit: str
+    value: float | None
     first_row: int
     first_time_s: float
-    last_row: int
-    last_time_s: float
-    readings: int
+    last_row: int | None = None
+    last_time_s: float | None = None
     detail: str = ""
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_agent.cli.drift_chart import drift_chart
-from edge_agent.cli.drift_player import read_played
+from edge_agent.cli.drift_player import Played, read_played
 from edge_agent.cli.drift_replay import Replay
 from edge_agent.cli.drift_report import as_json, lines
 from edge_agent.config import MonitorSection, SamplesSection, load_settings
@@ -62,10 +62,7 @@ def replayed_to_end(wanted: Wanted) -> Iterator[str]:
     """
     bundle = load_bundle(wanted.bundle)
     played = read_played(wanted.data, bundle.manifest, keys=wanted.columns, step_s=wanted.step_s)
-    monitor, samples = MonitorSection(), SamplesSection()
-    if wanted.config is not None:
-        settings = load_settings(wanted.config)
-        monitor, samples = settings.monitor, settings.samples
+    monitor, samples = _settings(wanted, played)
     with _working_folder() as folder, Replay(bundle, monitor, samples, Path(folder)) as replay:
         replayed = replay.run(played, delay_s=wanted.delay_s, progress=_progress(played.rows))
     replayed.data = wanted.data.name
@@ -77,6 +74,16 @@ def replayed_to_end(wanted: Wanted) -> Iterator[str]:
     yield from lines(replayed)
     if wanted.plot is not None:
         yield f"picture: {wanted.plot}"
+
+
+def _settings(wanted: Wanted, played: Played) -> tuple[MonitorSection, SamplesSection]:
+    """The gateway's; else the defaults, by which a recording without labels is a gateway that never gets any."""
+    if wanted.config is not None:
+        settings = load_settings(wanted.config)
+        return settings.monitor, settings.samples
+    if played.labelled:
+        return MonitorSection(), SamplesSection()
+    return MonitorSection(label_free="always"), SamplesSection()
 
 
 def told_columns(texts: list[str]) -> dict[str, str]:

@@ -10,7 +10,8 @@ from edge_agent.cli.drift_chart import time_words
 from edge_agent.cli.drift_replayed import Change, FaultRun, Fired, MonitorRun, Replayed, Window, attribution_words
 
 SHOWN_MOST = 40
-"""Flags, verdicts, faults and windows in words; JSON has them all."""
+WINDOWS_SHOWN = 12
+"""Flags, verdicts, faults, and windows in words; JSON has them all."""
 
 
 def lines(replayed: Replayed) -> Iterator[str]:
@@ -42,11 +43,13 @@ def _what(replayed: Replayed) -> Iterator[str]:
     yield f"{replayed.rows} samples{span}; {replayed.labelled} with a label in time"
     for why, count in replayed.passed_over.items():
         yield f"passed over: {count} {why}"
+    if replayed.labels:
+        yield f"labels at the end: {replayed.labels}"
     yield f"verdict at the end: {replayed.verdict}{f' ({replayed.why})' if replayed.why else ''}"
 
 
 def _table(replayed: Replayed) -> Iterator[str]:
-    rows = [("monitor", "batches", "alarms", "warnings", "expected alarms", "highest / threshold", "promise")]
+    rows = [("monitor", "batches", "alarms", "warnings", "promised alarms", "highest / threshold", "promise")]
     rows.extend(_cells(run) for run in replayed.monitors.values())
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     yield ""
@@ -57,9 +60,9 @@ def _table(replayed: Replayed) -> Iterator[str]:
 
 
 def _cells(run: MonitorRun) -> tuple[str, str, str, str, str, str, str]:
-    expected = "-" if run.promised is None else f"{run.promised * run.batches:.2g}"
+    expected = "-" if not run.promised or not run.promise else f"{run.promised * run.batches:.2g}"
     sees = f"{run.name} ({run.sees}, {run.batch_size})"
-    highest = f"{run.highest:.2f}" if run.batches else "-"
+    highest = f"{run.highest:.2f}" if len(run.ratio) else "-"
     return sees, str(run.batches), str(run.alarms), str(run.warnings), expected, highest, run.promise or "-"
 
 
@@ -84,8 +87,8 @@ def _flag(number: int, fired: Fired) -> Iterator[str]:
 
 
 def _verdicts(replayed: Replayed) -> Iterator[str]:
-    changes = [change for change in replayed.changes if change.verdict != "none" or change is not replayed.changes[0]]
-    yield f"verdicts: {'none but none' if not changes else ''}".rstrip()
+    changes = replayed.changes
+    yield f"verdicts: {'none all along' if not changes else ''}".rstrip()
     for change in changes[:SHOWN_MOST]:
         yield f"  {_verdict(change)}"
     if len(changes) > SHOWN_MOST:
@@ -106,12 +109,11 @@ def _faults(replayed: Replayed) -> Iterator[str]:
 
 
 def _fault(fault: FaultRun) -> str:
-    span = time_words(fault.first_time_s)
-    if fault.last_row > fault.first_row:
-        span = f"{span} to {time_words(fault.last_time_s)}"
-    detail = f": {fault.detail}" if fault.detail else ""
-    readings = f"{fault.readings} reading{'' if fault.readings == 1 else 's'}"
-    return f"{fault.feature} {fault.fault}, {span}, {readings}, rows {fault.first_row} to {fault.last_row}{detail}"
+    end = "the end" if fault.last_row is None else f"row {fault.last_row}"
+    value = "" if fault.value is None else f", first {fault.value:.4g} {fault.unit}".rstrip()
+    detail = f" ({fault.detail})" if fault.detail else ""
+    began = f"from row {fault.first_row}, {time_words(fault.first_time_s)}"
+    return f"{fault.feature} {fault.fault} {began}, to {end}{value}{detail}"
 
 
 def _accuracy(replayed: Replayed) -> Iterator[str]:
@@ -126,10 +128,10 @@ def _accuracy(replayed: Replayed) -> Iterator[str]:
         errors = [abs(float(w.estimate) - float(w.true)) for w in both if w.estimate is not None and w.true is not None]
         covered = sum(_covers(window) for window in both)
         yield f"  beside labels: mean error {sum(errors) / len(errors):.4f}, interval holds in {covered} of {len(both)}"
-    for window in windows[:SHOWN_MOST]:
+    for window in windows[:WINDOWS_SHOWN]:
         yield f"  {_window(window)}"
-    if len(windows) > SHOWN_MOST:
-        yield f"  and {len(windows) - SHOWN_MOST} more (--json)"
+    if len(windows) > WINDOWS_SHOWN:
+        yield f"  and {len(windows) - WINDOWS_SHOWN} more (--json)"
 
 
 def _covers(window: Window) -> bool:

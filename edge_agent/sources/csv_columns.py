@@ -101,6 +101,8 @@ def _read(
             else:
                 texts[key].append(cells[index])
         count += 1
+    if count == 0:
+        raise ConfigError(f"recording {path} has no rows", "give at least one sample")
     arrays: dict[str, NDArray[Any]] = {
         spec.name: _shaped(path, np.asarray(numbers[spec.name]), count, spec) for spec in inputs
     }
@@ -161,7 +163,7 @@ def _feature_columns(
 
 def _shaped(path: Path, flat: NDArray[Any], count: int, spec: TensorSpec) -> NDArray[Any]:
     sizes = [size for size in spec.shape[1:] if isinstance(size, int)]
-    width = len(flat) // count if count else 0
+    width = len(flat) // count
     if len(sizes) != len(spec.shape) - 1 or math.prod(sizes) != width:
         raise ConfigError(
             f"recording {path}: {width} feature columns for input {spec.name!r} of shape {spec.shape}",

@@ -129,9 +129,12 @@ def show_monitors(manifest: Manifest) -> None:
     table = Table(
         Column("monitor", no_wrap=True),
         Column("false alarms promised", min_width=_PROMISE_WIDTH, overflow="fold"),
-        *(Column(name, justify="right") for name in ("threshold", "lowest rate", "block rows", "effective batches")),
-        title=Text("drift monitors: what they promise, and what their reference supports"),
+        *(Column(name, justify="right") for name in ("threshold", "lowest", "block", "batches")),
+        title=Text("drift monitors"),
         title_justify="left",
+        caption="lowest: false alarms a batch that the data can support; block: rows that depend on each other; "
+        "batches: independent ones that the data are worth",
+        caption_justify="left",
     )
     for name, spec in manifest.monitors.items():
         table.add_row(name, *_cells(spec))
@@ -143,6 +146,7 @@ def _cells(spec: MonitorSpec) -> tuple[str, str, str, str, str]:
     shown = f"{threshold:.4g}" if isinstance(threshold, int | float) else "-"
     promise = spec.promise
     if promise is None:
-        return f"none asked for; {spec.false_alarm_rate:.2g} a batch by its own rule", shown, "-", "-", "-"
+        own = f"{spec.false_alarm_rate:.2g} a batch by its own rule" if spec.false_alarm_rate else "raises none"
+        return own, shown, "-", "-", "-"
     lowest = f"{promise.lowest_rate:.2g}"
     return promise.words, shown, lowest, str(promise.block_rows), f"{promise.effective_batches:.0f}"
