@@ -113,6 +113,24 @@ class Judging:
         self.told(Judged(monitor.name, shown.ids, times_s, losses, finding, ruling, following))
         return self._with_season(following, losses, times_s)
 
+    def early(self, at: Standing, waiting: list[LabelledRow], active: Prepared) -> Standing:
+        """After samples that do not fill a batch, where the monitor judges each as it comes and alarms by them.
+
+        Else the standing as it was, and they wait: nothing need be kept of a step that can be done again.
+        """
+        monitor = self.rules.labelled.monitor
+        latest = at.findings.get(monitor.name)
+        if not monitor.any_size or (latest is not None and latest.alarm):
+            return at
+        times_s = np.array([row.time_s for row in waiting], np.float64)
+        try:
+            losses = self._without_season(at, self._losses(waiting), times_s)
+            shown = Labelled([row.id for row in waiting], times_s, losses, np.full(len(waiting), np.nan))
+            _, finding = monitor.step(at.states[monitor.name], shown)
+        except DataError:
+            return at  # told once the batch is full
+        return self.labelled(at, waiting, active) if finding.alarm else at
+
     def _stepped(
         self, at: Standing, monitor: Monitor, batch: Labelled | Observed
     ) -> Standing | tuple[Standing, Finding, Ruling]:

@@ -35,17 +35,21 @@ class Kind:
         role: what it is to the verdict; None: nothing, its ``step`` gives no finding.
         module: has ``step`` and ``rebaseline``.
         params, state: names of its classes there.
+        any_size: whether it judges any number of samples, each as soon as it comes; else whole batches only.
     """
 
     role: Role | None
     module: str
     params: str
     state: str
+    any_size: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
     LOSS_RISE: Kind(Role.LABELLED, "edge_agent.drift.policy.rise", "LossRiseParams", "RiseState"),
-    LOSS_LEVEL: Kind(Role.LABELLED, "edge_agent.drift.sequential.loss_level", "LossLevelParams", "LossLevelState"),
+    LOSS_LEVEL: Kind(
+        Role.LABELLED, "edge_agent.drift.sequential.loss_level", "LossLevelParams", "LossLevelState", any_size=True
+    ),
     LABEL_FREE: Kind(Role.LABEL_FREE, "edge_agent.drift.unlabelled.monitor", "LabelFreeParams", "LabelFreeState"),
     ACCURACY: Kind(Role.ACCURACY, "edge_agent.drift.accuracy.monitor", "AccuracyParams", "AccuracyState"),
     ARRIVALS: Kind(None, "edge_agent.drift.arrivals", "ArrivalsParams", "ArrivalsState"),
@@ -62,6 +66,7 @@ class Monitor:
         rate: promised false alarms a batch; None: nothing is promised.
         params: the monitor's own.
         batch_size: samples a batch.
+        any_size: whether any number of samples can be stepped.
     """
 
     name: str
@@ -71,6 +76,7 @@ class Monitor:
     batch_size: int
     module: Any
     state: Any
+    any_size: bool = False
 
     def start(self) -> MonitorState:
         """Nothing seen yet."""
@@ -78,7 +84,11 @@ class Monitor:
         return started
 
     def step(self, state: MonitorState, batch: Any) -> tuple[MonitorState, Finding]:
-        """Judge exactly ``batch_size`` samples: ``Labelled`` for a labelled monitor, else ``Observed``.
+        """Judge exactly ``batch_size`` samples, or any number with ``any_size``.
+
+        Args:
+            state: not changed.
+            batch: ``Labelled`` for a labelled monitor, else ``Observed``.
 
         Raises:
             DataError: the batch cannot be judged.
@@ -114,7 +124,8 @@ def monitor(name: str, spec: MonitorSpec, arrays: MonitorArrays) -> Monitor:
     if name == LOSS_RISE:
         return of_rule(LossRiseParams.from_spec(spec), rate=spec.false_alarm_rate)
     params = getattr(module, kind.params).from_spec(spec, arrays.get(name, {}))
-    return Monitor(name, kind.role, spec.false_alarm_rate, params, spec.batch_size, module, getattr(module, kind.state))
+    state = getattr(module, kind.state)
+    return Monitor(name, kind.role, spec.false_alarm_rate, params, spec.batch_size, module, state, kind.any_size)
 
 
 def of_rule(params: LossRiseParams, *, rate: float | None = None) -> Monitor:
