@@ -116,14 +116,15 @@ class KnownConcepts:
         """The living cohorts that a group of movers, or parts of it, point to, if the rule is sure of it.
 
         Members that point to different cohorts each by itself go to these: drifts away from one
-        model have that in common, and a cohorter may take them for one.
+        model have that in common, and a cohorter may take them for one. Nothing is guessed twice in an adaptation.
 
         Args:
             group: the movers' updates.
             stable: updates of clients that did not drift.
             registry: who is where.
         """
-        if self._recognition is None:
+        group = [update for update in group if update.client not in self._trials.spent]
+        if self._recognition is None or not group:
             return []
         usual = self._usual_changes(group, stable)
         judged = {u.client: self._judge([u], usual, registry) for u in group} if len(group) > 1 else {}
@@ -243,7 +244,12 @@ class KnownConcepts:
 
     def export(self) -> dict[str, Any]:
         """JSON values."""
-        return {**self._levels.export(), "trials": self._trials.export(), "began": sorted(self._began)}
+        return {
+            **self._levels.export(),
+            "trials": self._trials.export(),
+            "left": self._trials.export_left(),
+            "began": sorted(self._began),
+        }
 
     def export_models(self) -> dict[str, dict[str, Any]]:
         """The weights that belong to it."""
@@ -256,5 +262,5 @@ class KnownConcepts:
             KeyError, TypeError, ValueError: the document is not one of ours.
         """
         self._levels.restore(document)
-        self._trials.restore(document["trials"], models)
+        self._trials.restore(document["trials"], document.get("left", []), models)
         self._began = {str(cohort) for cohort in document["began"]}

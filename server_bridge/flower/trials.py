@@ -86,11 +86,17 @@ class Trials:
         self._rule = rule
         self._trials: dict[ClientId, Trial] = {}
         self._fallbacks: dict[int, Fallback] = {}
+        self._left: set[ClientId] = set()
 
     @property
     def clients(self) -> set[ClientId]:
         """Who is on trial."""
         return set(self._trials)
+
+    @property
+    def spent(self) -> set[ClientId]:
+        """Who is on trial, or was and has left: nothing more is guessed for them in this adaptation."""
+        return self._left | set(self._trials)
 
     def begin(self, group: Sequence[ClientUpdate], cohort: CohortId, fallback: Fallback) -> None:
         """A group has been recognised; who reports no loss cannot be judged.
@@ -100,13 +106,13 @@ class Trials:
             cohort: the one that they join.
             fallback: what they have without it.
         """
-        kept = self.leave(group) or fallback
         for update in group:
+            self._trials.pop(update.client, None)
             if update.loss is not None:
                 self._trials[update.client] = Trial(
                     cohort, update.cohort, update.loss, update.examples, group[0].client
                 )
-                self._fallbacks[group[0].client] = kept
+                self._fallbacks[group[0].client] = fallback
         self._sweep()
 
     def end(
@@ -140,6 +146,7 @@ class Trials:
         Those who were recognised together go on from what they had then, if that was the better start: they trained
         from the cohort's weights since, and had a greater loss with them than with their own.
         """
+        self._left |= {update.client for update in group} & set(self._trials)
         trials = [self._trials.pop(update.client, None) for update in group]
         known = [(trial, update) for trial, update in zip(trials, group, strict=True) if trial is not None]
         groups = {trial.group for trial, _ in known}
@@ -160,6 +167,7 @@ class Trials:
         """The adaptation is over."""
         self._trials.clear()
         self._fallbacks.clear()
+        self._left.clear()
 
     def export(self) -> list[list[Any]]:
         """JSON values."""
@@ -170,12 +178,17 @@ class Trials:
         bases = {f"{group}/base": dict(kept.base) for group, kept in self._fallbacks.items()}
         return {**bases, **{f"{group}/model": dict(kept.model) for group, kept in self._fallbacks.items()}}
 
-    def restore(self, document: Iterable[Sequence[Any]], models: Mapping[str, Model]) -> None:
-        """Become what :meth:`export` and :meth:`export_models` described; an older version's state has no models.
+    def export_left(self) -> list[ClientId]:
+        """Who was on trial and has left."""
+        return sorted(self._left)
+
+    def restore(self, document: Iterable[Sequence[Any]], left: Iterable[ClientId], models: Mapping[str, Model]) -> None:
+        """Become what the exports described; an older version's state has nobody who left, and no models.
 
         Raises:
             TypeError, ValueError: the document is not one of ours.
         """
+        self._left = {int(client) for client in left}
         groups = {name.partition("/")[0] for name in models}
         self._fallbacks = {
             int(group): Fallback(models[f"{group}/base"], models[f"{group}/model"])

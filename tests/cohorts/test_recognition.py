@@ -119,4 +119,16 @@ def test_the_order_of_cohorts_and_members_does_not_matter(order: tuple[str, ...]
 
 def test_where_nothing_refutes_a_proposal_more_is_asked_and_never_less() -> None:
     assert RecognitionRule().without_trial() == RecognitionRule(0.3, 0.1, 2.0)
-    assert RecognitionRule(0.5, 0.5, 3.0).without_trial() == RecognitionRule(0.5, 0.5, 3.0)
+    assert RecognitionRule(0.5, 0.5, 3.0).without_trial() == RecognitionRule(0.5, 0.5, 3.0, 0.5)
+
+
+@pytest.mark.parametrize(("clients", "level"), [(1, 0.2), (2, 0.2), (3, 0.3), (8, 0.3)])
+def test_of_a_larger_group_more_is_asked(clients: int, level: float) -> None:
+    base, known, other = _vectors(3)
+    pointing = 0.25 * known / np.linalg.norm(known) + np.sqrt(1 - 0.25**2) * other / np.linalg.norm(other)
+    members = [base + pointing for _ in range(clients)]
+    found = recognise(RecognitionRule(), group_change(members, [base] * clients), {"c1": base + known})
+    assert found is not None
+    assert found.similarity == pytest.approx(0.25, abs=0.03)
+    assert found.threshold == level
+    assert found.recognised == (clients < 3)

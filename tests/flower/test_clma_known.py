@@ -122,6 +122,21 @@ def test_a_wrong_proposal_costs_a_round_and_not_what_they_had_learnt(flagged_aga
     np.testing.assert_allclose(rounds.strategy.registry.params("c2")["w"], rounds.mean(LATER)["w"], atol=1e-5)
 
 
+def test_nothing_is_guessed_twice_in_an_adaptation() -> None:
+    rounds = _on_trial()
+    state = decode_state(encode_state(rounds.strategy.export_state()))
+    rounds.strategy = _weights_alone(flags(r5=LATER, r6=LATER))
+    rounds.strategy.import_state(state)
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+    _drift(rounds)  # towards c1 once more
+    state = decode_state(encode_state(rounds.strategy.export_state()))
+    rounds.strategy = _weights_alone(flags(r6=LATER))
+    rounds.strategy.import_state(state)
+    rounds.run()
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c3": LATER}
+
+
 def test_each_is_judged_by_itself_and_once() -> None:
     rounds = _on_trial()
     _says(rounds, c9=0.8)
