@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from html import escape
 
 from edge_agent.cli.drift_replayed import Replayed, attribution_words
 from edge_agent.cli.drift_trace import Trace
+from edge_agent.cli.drift_words import time_words
 
 WIDTH, LEFT, RIGHT, TOP = 960.0, 150.0, 24.0, 62.0
 PANEL, LANE, GAP = 170.0, 16.0, 30.0
@@ -17,8 +17,6 @@ INK, MUTED, GRID = "#1d2433", "#6b7385", "#e4e7ec"
 ALARM, WARNING, FAULT, FLAG = "#b4232a", "#e0a03c", "#8a4fbf", "#b4232a"
 MONITOR_COLOURS = ("#2563a8", "#0f8f83", "#8a5a1c", "#5b6472", "#a63d75")
 LOSS_COLOUR, TRUE_COLOUR = "#5b6472", "#1c8a4c"
-_CALENDAR_FROM_S, _CALENDAR_TO_S = 946_684_800.0, 4_102_444_800.0
-"""2000 and 2100: other times are no dates."""
 
 
 def drift_chart(replayed: Replayed) -> str:
@@ -220,13 +218,6 @@ def _axis(picture: _Picture, replayed: Replayed, y: float) -> None:
     picture.text(LEFT, y, first)
     picture.text(LEFT + picture.width, y, last, anchor="end")
     picture.text(LEFT + picture.width / 2, y, "in the order of the samples", anchor="middle")
-
-
-def time_words(time_s: float) -> str:
-    """A date and time where seconds are those since 1970, else the seconds."""
-    if not _CALENDAR_FROM_S <= time_s < _CALENDAR_TO_S:
-        return f"{time_s:.10g} s"
-    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _caption(replayed: Replayed) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edge_agent.cli.drift_player import Moment, Played
 from edge_agent.cli.drift_replayed import Change, FaultRun, Fired, MonitorRun, Replayed, Window
+from edge_agent.cli.drift_words import NO_THRESHOLD
 from edge_agent.drift.faults import FaultReport, Screened
 from edge_agent.drift.finding import Attribution, Finding
 from edge_agent.drift.policy.catalogue import ACCURACY
@@ -22,8 +23,6 @@ from edge_agent.wire.messages import FlagEvent
 CHANGES_KEPT = 10_000
 FAULTS_KEPT = 10_000
 FLAGS_KEPT = 10_000
-NO_THRESHOLD = 1e100
-"""Of a monitor that cannot alarm."""
 
 
 class ReplayLog:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from edge_agent.cli.drift_chart import time_words
 from edge_agent.cli.drift_replayed import Change, FaultRun, Fired, MonitorRun, Replayed, Window, attribution_words
+from edge_agent.cli.drift_words import time_words
 
 SHOWN_MOST = 40
 WINDOWS_SHOWN = 12

@@ -7,6 +7,7 @@ from typing import Any
 
 import typer
 
+from edge_agent.cli.drift_words import NO_THRESHOLD, time_words
 from edge_agent.config import AgentSettings
 from edge_agent.errors import ConfigError, StorageError
 from edge_agent.link.durable import read_json
@@ -91,15 +92,17 @@ def changed_words(changed: Changed) -> str:
 def _statistic(monitor: MonitorStatus) -> str:
     if monitor.statistic is None:
         return "nothing judged yet"
-    threshold = "none" if monitor.threshold is None else _figure(monitor.threshold)
+    if monitor.threshold is None or monitor.threshold > NO_THRESHOLD:
+        return f"statistic {_figure(monitor.statistic)}, raises no alarm"
     warning = "" if monitor.warning_threshold is None else f", warning {_figure(monitor.warning_threshold)}"
-    rate = "" if monitor.false_alarm_rate is None else f", promised {monitor.false_alarm_rate:.2g} false alarms a batch"
-    return f"statistic {_figure(monitor.statistic)} of {threshold}{warning}{rate}"
+    rate = f", {monitor.false_alarm_rate:.2g} false alarms a batch" if monitor.false_alarm_rate else ""
+    return f"statistic {_figure(monitor.statistic)} of {_figure(monitor.threshold)}{warning}{rate}"
 
 
 def _seen(monitor: MonitorStatus) -> str:
     which = "labelled samples" if monitor.sees == "labelled" else "samples as served"
-    return f"{monitor.batches} batches of {monitor.batch_size} {which}, {monitor.waiting} wait"
+    until = "" if monitor.judged_time_s is None else f", the latest of {time_words(monitor.judged_time_s)}"
+    return f"{monitor.batches} batches of {monitor.batch_size} {which}{until}, {monitor.waiting} wait"
 
 
 def _labels(drift: DriftStatus) -> str:

@@ -1,0 +1,174 @@
+"""Which monitors a bundle gets, what they promise, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_agent.drift.observed import Observed
+from edge_agent.drift.reference import Reference
+from edge_agent.errors import DataError
+from edge_agent.model.bundle import Bundle, load_bundle
+from edge_agent.wire.manifest import Manifest
+from server_bridge.bundles.build import BuildSettings, build_bundle
+from server_bridge.bundles.data import LabelledData
+from server_bridge.bundles.makers import LABELLED_MAKERS
+from server_bridge.bundles.monitors import calibrated
+from server_bridge.bundles.rates import Rate, false_alarms_of
+from server_bridge.bundles.reference import reference_of, segments_of
+from server_bridge.bundles.wish import Wish
+from tests.bundles.nets import classified, mlp, save_npz
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> Manifest:
+    folder = tmp_path_factory.mktemp("b")
+    return built(folder, 64).manifest
+
+
+def built(folder: Path, rows: int, wish: Wish | None = None) -> Bundle:
+    data = save_npz(folder / "data.npz", **classified(mlp(), rows, seed=3))
+    settings = BuildSettings(["*"], "cross-entropy", optimisers=("sgd",), wish=wish or Wish())
+    return build_bundle(mlp(), data, settings, folder / "bundle")
+
+
+def reference(losses: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> Reference:
+    rows = len(losses)
+    observed = Observed(
+        [str(row) for row in range(rows)], np.arange(rows, dtype=np.float64), np.zeros((rows, 1)), np.zeros((rows, 3))
+    )
+    return Reference(observed, losses, np.zeros(rows, np.int64), 3, np.zeros(rows, np.int64), ("x",), ("",))
+
+
+def correlated(rows: int, memory: float, seed: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Losses whose logarithm is an AR(1) series."""
+    rng = np.random.default_rng(seed)
+    level = np.zeros(rows)
+    for row in range(1, rows):
+        level[row] = memory * level[row - 1] + np.sqrt(1 - memory**2) * rng.normal()
+    return np.exp(level)
+
+
+def test_few_rows_leave_the_published_rule_and_say_so(tmp_path: Path) -> None:
+    told: list[str] = []
+    data = save_npz(tmp_path / "data.npz", **classified(mlp(), 64, seed=3))
+    settings = BuildSettings(["*"], "cross-entropy", optimisers=("sgd",))
+    bundle = build_bundle(mlp(), data, settings, tmp_path / "bundle", noted=told.extend)
+    assert "loss-rise" in bundle.manifest.monitors
+    assert not {"loss-level", "label-free", "accuracy"} & set(bundle.manifest.monitors)
+    assert any("64 rows are worth at most 2.0 independent batches of 32, 10 are needed" in note for note in told)
+
+
+def test_the_default_takes_the_lowest_rate_that_is_supported(manifest: Manifest) -> None:
+    made = calibrated(
+        reference(correlated(1600, 0.0, 1)),
+        manifest,
+        batch_size=32,
+        wish=Wish(),
+        seed=0,
+        makers=LABELLED_MAKERS,
+        plain=(),
+    )
+    spec = made.specs["loss-level"]
+    assert spec.promise is not None
+    assert spec.promise.effective_batches == pytest.approx(50, rel=0.2)
+    assert spec.false_alarm_rate == pytest.approx(spec.promise.lowest_rate)
+    assert spec.promise.words == f"1 per {1 / spec.false_alarm_rate:,.0f} batches, the lowest supported"
+    assert any("would need more rows" in note for note in made.notes)
+    assert any("the rows' order says nothing" in note for note in made.notes)
+
+
+def test_autocorrelation_costs_what_can_be_promised_and_order_is_not_doubted(manifest: Manifest) -> None:
+    made = calibrated(
+        reference(correlated(8000, 0.9, 2)),
+        manifest,
+        batch_size=32,
+        wish=Wish(),
+        seed=0,
+        makers=LABELLED_MAKERS,
+        plain=(),
+    )
+    promise = made.specs["loss-level"].promise
+    assert promise is not None
+    assert promise.block_rows > 10
+    assert promise.effective_batches < 8000 / 32 / 5
+    assert not any("order says nothing" in note for note in made.notes)
+
+
+def test_a_lower_rate_than_supported_is_refused_with_the_way_out(manifest: Manifest) -> None:
+    wish = Wish(false_alarms_of("1 per 30 days"), Rate(10.0, "second", "10 per second"))
+    with pytest.raises(DataError) as refused:
+        calibrated(
+            reference(correlated(1600, 0.0, 1)), manifest, batch_size=32, wish=wish, seed=0, makers=LABELLED_MAKERS
+        )
+    assert "do not support 1 per 60 days" in refused.value.problem
+    assert "the lowest is 1 per " in refused.value.problem
+    needed = int(refused.value.hint.split("give about ")[1].split()[0])
+    assert 0.9 < needed * wish.of_one(32) / (1600 * 0.01) < 1.5, "in proportion to the rate"
+    assert "--lowest" in refused.value.hint
+
+
+def test_the_lowest_may_be_asked_for_and_is_kept_in_words(manifest: Manifest) -> None:
+    wish = Wish(false_alarms_of("1e-6"), lowest=True)
+    made = calibrated(
+        reference(correlated(200, 0.0, 1)), manifest, batch_size=32, wish=wish, seed=0, makers=LABELLED_MAKERS, plain=()
+    )
+    assert made.specs["loss-level"].false_alarm_rate == pytest.approx(0.08, rel=0.3)
+
+
+def test_losses_that_say_nothing_leave_a_monitor_out(manifest: Manifest) -> None:
+    losses = np.full(640, np.inf)
+    made = calibrated(reference(losses), manifest, batch_size=32, wish=Wish(), seed=0, makers=LABELLED_MAKERS, plain=())
+    assert set(made.specs) == {"loss-rise"}
+    assert any(note.startswith("loss-level is left out: ") for note in made.notes)
+
+
+def test_a_built_bundle_holds_the_monitors_and_their_arrays(tmp_path: Path) -> None:
+    bundle = built(tmp_path, 640)
+    again = load_bundle(bundle.path)
+    assert {"loss-rise", "loss-level", "label-free", "accuracy", "arrivals", "faults"} == set(again.manifest.monitors)
+    arrays = again.drift_arrays()
+    assert {"loss-level", "label-free", "accuracy", "faults"} <= set(arrays)
+
+
+def test_calibration_repeats_bit_for_bit(manifest: Manifest) -> None:
+    one, two = (
+        calibrated(
+            reference(correlated(400, 0.0, 1)),
+            manifest,
+            batch_size=32,
+            wish=Wish(),
+            seed=4,
+            makers=LABELLED_MAKERS,
+            plain=(),
+        )
+        for _ in range(2)
+    )
+    assert one.specs == two.specs
+    assert one.files() == two.files()
+
+
+def test_the_reference_is_in_order_of_time_with_segments(manifest: Manifest) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(6, 5)).astype(np.float32)
+    times = np.array([3.0, 1.0, 2.0, 6.0, 5.0, 4.0])
+    data = LabelledData({"x": features}, np.arange(6) % 3, times=times, groups=np.array([0, 0, 0, 1, 1, 1]))
+    found = reference_of(manifest, data, {"y": rng.normal(size=(6, 3))})
+    assert found.observed.ids == ["1", "2", "0", "5", "4", "3"]
+    assert found.observed.times_s.tolist() == sorted(times)
+    assert (found.observed.features == features[[1, 2, 0, 5, 4, 3]]).all()
+    assert found.segments.tolist() == [0, 0, 0, 1, 1, 1]
+    assert found.names == tuple(f"x[{place}]" for place in range(5))
+
+
+@pytest.mark.parametrize(
+    ("groups", "segments"),
+    [
+        (None, [0, 0, 0, 0]),
+        ([7, 7, 2, 2], [0, 0, 1, 1]),
+        ([1, 2, 1, 2], [0, 0, 0, 0]),
+    ],
+)
+def test_groups_that_interleave_are_one_stream(groups: list[int] | None, segments: list[int]) -> None:
+    found = segments_of(None if groups is None else np.array(groups), 4)
+    assert found.tolist() == segments
