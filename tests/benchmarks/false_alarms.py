@@ -8,8 +8,8 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks false_alarms")
     parser.add_argument("--quick", action="store_true", help="few batches: seconds")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS, help="default: all")
-    parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
+    parser.add_argument("--save", action="store_true", help="keep the parts that were run under docs/benchmarks")
     options = parser.parse_args(arguments)
     os.nice(19)
     found: list[Rate] = []
@@ -72,45 +72,41 @@ def line(rate: Rate) -> str:
     )
 
 
-def run_mechanism(extent: Extent) -> list[Rate]:
+def run_mechanism(extent: Extent) -> Iterator[Rate]:
     """Generated streams, references of 5,000 effective batches, and all real stretches."""
-    found = []
     for rate in extent.rates:
         for world in WORLDS:
             losses = world.reference(5 / 1e-3 if rate <= 1e-3 else 500, np.random.default_rng(0))
-            found += mechanism(world.name, losses, rate, extent.batches, 0, world)
+            yield mechanism(world.name, losses, rate, extent.batches, 0)
         for stretch in stretches(DATA) if DATA.is_dir() else []:
-            found += mechanism(stretch.name, stretch.first, rate, extent.batches, 0)
-    return found
+            yield mechanism(stretch.name, stretch.first, rate, extent.batches, 0)
 
 
-def run_unseen(extent: Extent) -> list[Rate]:
+def run_unseen(extent: Extent) -> Iterator[Rate]:
     """Calibrations of 5,000 effective batches at 1e-3, of the fewest supported, and after an activation."""
-    found = []
     for number in range(extent.calibrations):
         world = WORLDS[number % len(WORLDS)]
         if extent.unseen_batches >= 50_000:
-            found.append(unseen(world, 1e-3, 5000, extent.unseen_batches, number))
-            found.append(unseen(world, 1e-3, 500, extent.unseen_batches, number))
-        found.append(unseen(world, 1e-2, 50, extent.unseen_batches // 5, number))
-        found.append(after_warmup(world, 1e-2, 500, extent.unseen_batches // 5, number))
-    return found
+            yield unseen(world, 1e-3, 5000, extent.unseen_batches, number)
+            yield unseen(world, 1e-3, 500, extent.unseen_batches, number)
+        yield unseen(world, 1e-2, 50, extent.unseen_batches // 5, number)
+        yield after_warmup(world, 1e-2, 500, extent.unseen_batches // 5, number)
 
 
-def run_held_out(extent: Extent) -> list[Rate]:
+def run_held_out(extent: Extent) -> Iterator[Rate]:
     """Real stretches."""
     if not DATA.is_dir():
         raise SystemExit("false_alarms: not run: data absent")
-    return [rate for stretch in stretches(DATA) for rate in held_out(stretch, 1e-3, extent.batches // 5, 0)]
+    for stretch in stretches(DATA):
+        yield from held_out(stretch, 1e-3, extent.batches // 10, 0)
 
 
-def run_candidates(extent: Extent) -> list[Rate]:
+def run_candidates(extent: Extent) -> Iterator[Rate]:
     """Other tests on short references, calibrated as the default is."""
-    return [
-        unseen(WORLDS[number % len(WORLDS)], 1e-2, 50, extent.unseen_batches // 10, number, name)
-        for name in NAMES
-        for number in range(extent.calibrations * 2 // 5)
-    ]
+    for number in range(extent.calibrations * 2 // 5):
+        for name in NAMES:
+            one = unseen(WORLDS[number % len(WORLDS)], 1e-2, 50, extent.unseen_batches // 10, number, name)
+            yield replace(one, part="candidates")
 
 
 RUNS = {"mechanism": run_mechanism, "unseen": run_unseen, "held-out": run_held_out, "candidates": run_candidates}
@@ -120,7 +116,7 @@ def summaries(found: Sequence[Rate]) -> list[str]:
     """Of cases that were run many times: how the ratios are spread."""
     groups: dict[str, list[float]] = {}
     for rate in found:
-        if rate.part == "unseen":
+        if rate.part in ("unseen", "candidates"):
             groups.setdefault(_group(rate), []).append(rate.ratio)
     return [
         f"  {name}: {len(ratios)} calibrations, ratio median {np.median(ratios):.2f}, "
@@ -135,14 +131,17 @@ def _group(rate: Rate) -> str:
 
 
 def save(found: Sequence[Rate], folder: Path) -> Path:
-    """Write the measurements as JSON, with the date and the machine."""
+    """Write the measurements as JSON, with the date and the machine; other parts stay as they were saved before."""
     path = folder / "false_alarms.json"
+    run = {rate.part for rate in found}
+    before = json.loads(path.read_text(encoding="utf-8"))["rates"] if path.exists() else []
+    rows = [row for row in before if row["part"] not in run]
+    rows += [asdict(rate) | {"ratio": round(rate.ratio, 3) if rate.promised else None} for rate in found]
     content = {
         "title": "Promised and measured false-alarm rates of loss-level",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "machine": machine(),
-        "summaries": [words.strip() for words in summaries(found)],
-        "rates": [asdict(rate) | {"ratio": round(rate.ratio, 3) if rate.promised else None} for rate in found],
+        "rates": rows,
     }
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return path

@@ -10,7 +10,7 @@ from edge_agent.drift import loss_rise
 from edge_agent.drift.calibration import calibrate_loss_rise
 from edge_agent.drift.promise import StatisticPaths, calibrate
 from edge_agent.drift.promise.blocks import Blocks, dependence
-from edge_agent.drift.promise.calibrate import SUPPORT_BATCHES, simulated
+from edge_agent.drift.promise.calibrate import lowest_rate, simulated
 from edge_agent.drift.sequential.calibration import fitted, judged_series, paths_of
 from edge_agent.drift.sequential.loss_level import WARMUP_BATCHES, WARMUP_MARGIN
 from edge_agent.drift.sequential.table import Distribution, binned
@@ -19,6 +19,8 @@ from tests.benchmarks.false_alarms_data.worlds import BATCH, Floats, Stretch, Wo
 
 STREAM_BATCHES_MOST = 2000
 _CHUNK_STREAMS = 100
+# A reference that supports no lower one is not calibrated by: it says nothing.
+_HIGHEST_RATE = 0.3
 Index = NDArray[np.int64]
 
 
@@ -95,24 +97,15 @@ def fresh(
         yield on(binned(distribution.knots, losses.ravel()))(index)
 
 
-def mechanism(
-    name: str, losses: Floats, rate: float, batches: int, seed: int, world: World | None = None
-) -> list[Rate]:
-    """The threshold for all rows of a reference, on other resamples of it, and on the world that it is from."""
+def mechanism(name: str, losses: Floats, rate: float, batches: int, seed: int) -> Rate:
+    """The threshold for all rows of a reference, on other resamples of it."""
     distribution = Distribution.of(losses)
     depends = dependence(judged_series(losses))
     blocks = Blocks.of(len(losses), depends.block_rows)
     paths = paths_of(distribution, binned(distribution.knots, losses), inflation=depends.inflation)
-    threshold = simulated(paths, blocks, batch_size=BATCH, rate=rate, rng=np.random.default_rng(seed)).threshold_at(
-        rate
-    )
-    other = np.random.default_rng([seed, 1])
-    found = [Rate("mechanism", name, rate, *count(resampled(paths, blocks, rate, other), threshold, batches))]
-    if world is not None:
-        on = lambda numbers: paths_of(distribution, numbers, inflation=depends.inflation)  # noqa: E731
-        streams = fresh(world, distribution, on, rate, other)
-        found.append(Rate("mechanism", f"{name}, new data", rate, *count(streams, threshold, batches)))
-    return found
+    own, other = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    threshold = simulated(paths, blocks, batch_size=BATCH, rate=rate, rng=own).threshold_at(rate)
+    return Rate("mechanism", name, rate, *count(resampled(paths, blocks, rate, other), threshold, batches))
 
 
 def unseen(world: World, rate: float, effective: float, batches: int, seed: int, name: str = "e-detector") -> Rate:
@@ -138,30 +131,37 @@ def after_warmup(world: World, rate: float, effective: float, batches: int, seed
 
 
 def held_out(stretch: Stretch, rate: float, batches: int, seed: int) -> list[Rate]:
-    """Calibrated on a stretch's first half at the lowest rate above ``rate`` that it supports; on its second half.
+    """Calibrated on half of a stretch, at the lowest rate above ``rate`` that it supports; judged on the other half.
 
-    The second half is drawn in blocks of a tenth of it, so that its own slow changes stay in.
+    The halves are the earlier and the later one, and tenths in turn. What is judged is drawn in blocks of a tenth of
+    it, so that its own slow changes stay in.
     """
     rng = np.random.default_rng([seed, 4])
-    half = len(stretch.first) // 2
-    reference, after = stretch.first[:half], stretch.first[half:]
-    depends = dependence(judged_series(reference))
-    lowest = SUPPORT_BATCHES * BATCH * depends.inflation / half
+    tenths = np.array_split(np.arange(len(stretch.first)), 10)
+    halves = {
+        "later half": (np.concatenate(tenths[:5]), np.concatenate(tenths[5:])),
+        "tenths in turn": (np.concatenate(tenths[::2]), np.concatenate(tenths[1::2])),
+    }
+    found = []
+    for name, (reference, after) in halves.items():
+        found += _judged(f"{stretch.name}, {name}", stretch.first[reference], stretch.first[after], rate, batches, rng)
+    return found
+
+
+def _judged(
+    name: str, reference: Floats, after: Floats, rate: float, batches: int, rng: np.random.Generator
+) -> list[Rate]:
+    lowest = lowest_rate(judged_series(reference), batch_size=BATCH)
     promised = max(rate, lowest)
-    params, promise = fitted(reference, batch_size=BATCH, rate=promised, rng=rng)
-    numbers = binned(params.distribution.knots, after)
-    paths = paths_of(params.distribution, numbers, inflation=params.inflation)
-    blocks = Blocks.of(len(after), max(promise.block_rows, len(after) // 10))
-    found = [
-        Rate(
-            "held out",
-            f"{stretch.name}, loss-level",
-            promised,
-            *count(resampled(paths, blocks, promised, rng), params.threshold, batches),
-        )
-    ]
-    sample = blocks.batches(4, max(1, min(batches, 8000) // 4), BATCH, rng)
-    return found + _rules(stretch.name, reference, after[sample], rng)
+    found = []
+    blocks = Blocks.of(len(after), max(1, len(after) // 10))
+    if promised < _HIGHEST_RATE:
+        params, _ = fitted(reference, batch_size=BATCH, rate=promised, rng=rng)
+        paths = paths_of(params.distribution, binned(params.distribution.knots, after), inflation=params.inflation)
+        counted = count(resampled(paths, blocks, promised, rng), params.threshold, batches)
+        found.append(Rate("held out", f"{name}, loss-level", promised, *counted))
+    streams = after[blocks.batches(4, max(1, min(batches, 8000) // 4), BATCH, rng)]
+    return found + _rules(name, reference, streams, rng)
 
 
 def _rules(name: str, reference: Floats, streams: Floats, rng: np.random.Generator) -> list[Rate]:
