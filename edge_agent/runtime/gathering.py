@@ -114,6 +114,8 @@ def _joined(parts: list[Part]) -> Part:
     batches = [batch for batch, _ in parts]
     last = parts[-1][1]
     outputs = np.concatenate([served.outputs for _, served in parts])
+    embedded = [served.embeddings for _, served in parts if served.embeddings is not None]
+    embeddings = np.concatenate(embedded) if len(embedded) == len(parts) else None
     whole = SampleBatch(
         ids=_chained([batch.ids for batch in batches]),
         times=_chained([batch.times for batch in batches]),
@@ -122,7 +124,7 @@ def _joined(parts: list[Part]) -> Part:
         holdouts=_filled([batch.holdouts for batch in batches], batches, False),
         tasks=_filled([batch.tasks for batch in batches], batches, None),
     )
-    return whole, Served(outputs, last.bundle, last.weights, last.version, last.cohort)
+    return whole, Served(outputs, last.bundle, last.weights, last.version, last.cohort, embeddings)
 
 
 def _chained(columns: list[list[_Entry]]) -> list[_Entry]:

@@ -39,7 +39,14 @@ class ModelInService:
         self.root = self._take_provision(floors)
         self.started = startup(self.store)
         loaded, slot = self.started.loaded, self.started.slot
-        self.server = ModelServer(loaded.bundle, loaded.weights, slot.weights, slot.version, slot.cohort)
+        self.server = ModelServer(
+            loaded.bundle,
+            loaded.weights,
+            slot.weights,
+            slot.version,
+            slot.cohort,
+            embeddings=settings.monitor.label_free != "off",
+        )
         confirm_start(self.store)
         self.manifest = loaded.bundle.manifest
         first_pass = first_pass_of_this_start(database)

@@ -19,9 +19,9 @@ from edge_agent.runtime.watch_judging import Judged, Judging
 from edge_agent.runtime.watch_labels import labels_noted, looked_at, served_noted
 from edge_agent.runtime.watch_rules import WatchRules
 from edge_agent.runtime.watch_standing import SEASON, Standing, StandingTable
-from edge_agent.samples.record import LabelledRow, Predicted, SampleBatch
+from edge_agent.samples.record import LabelledRow, SampleBatch
 from edge_agent.samples.store import SampleStore
-from edge_agent.serving.server import Prepared
+from edge_agent.serving.server import Prepared, Served
 from edge_agent.wire.messages import FlagEvent
 
 CATCH_UP_ROWS = 1000
@@ -29,7 +29,7 @@ ARRIVALS_KEPT_EVERY_S = 60.0
 """The draw of labels is 36 kB, and need not be there to the last sample."""
 _log = structlog.get_logger(__name__)
 
-ServedPart = tuple[SampleBatch, Predicted]
+ServedPart = tuple[SampleBatch, Served]
 
 
 class DriftWatch:
@@ -193,9 +193,8 @@ class DriftWatch:
         now_s: float | None,
     ) -> Standing:
         rows = sum(len(batch.ids) for batch, made in served if made.weights == active.weights)
-        if not rows:
-            return at
-        at = replace(at, facts=replace(at.facts, rows_since=at.facts.rows_since + rows))
+        if rows:
+            at = replace(at, facts=replace(at.facts, rows_since=at.facts.rows_since + rows))
         if self._served or self.rules.arrivals is not None:
             for piece in self._pieces(served, active):
                 for batches in self._served.values():
@@ -215,16 +214,19 @@ class DriftWatch:
         first_task = active.tasks[0] if active.tasks else None
         for batch, made in served:
             if made.weights == active.weights:
-                yield of_task(observed(batch, made, inputs), batch.tasks, first_task)
+                piece = of_task(observed(batch, made, inputs), batch.tasks, first_task)
+                if len(piece):
+                    yield piece
 
     def _after_labelled(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
-        """All batches that are full now."""
+        """All batches that are full now, and what waits if it alarms already."""
         cursor = self._standing.place.cursor
         self._buffer += [row for row in rows if row.weights == active.weights and row.arrival > cursor]
         size = self.rules.labelled.monitor.batch_size
         for start in range(0, len(self._buffer) - size + 1, size):
             at = self._judging.labelled(at, self._buffer[start : start + size], active)
-        return at
+        waiting = self._buffer[len(self._buffer) // size * size :]
+        return self._judging.early(at, waiting, active) if waiting else at
 
     def _settle(self, at: Standing, now_s: float | None) -> int:
         """Commit; nothing is written where nothing was judged. Returns how many flags were raised."""

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.observed import Observed
-from edge_agent.samples.record import Predicted, SampleBatch
+from edge_agent.samples.record import SampleBatch
+from edge_agent.serving.server import Served
 
 REWOUND_ROWS = 4096
 """Samples kept to be judged again while the disk refuses; older ones are passed over."""
@@ -100,7 +101,7 @@ class ServedBatches:
         return found
 
 
-def observed(batch: SampleBatch, served: Predicted, inputs: Sequence[str]) -> Observed:
+def observed(batch: SampleBatch, served: Served, inputs: Sequence[str]) -> Observed:
     """What was served, as monitors see it; a view where the model has one input.
 
     Args:
@@ -108,13 +109,12 @@ def observed(batch: SampleBatch, served: Predicted, inputs: Sequence[str]) -> Ob
     """
     n = len(batch.ids)
     columns = [batch.features[name].reshape(n, -1) for name in inputs]
-    embeddings = getattr(served, "embeddings", None)
     return Observed(
         ids=batch.ids,
         times_s=np.asarray(batch.times, np.float64),
         features=columns[0] if len(columns) == 1 else np.concatenate(columns, axis=1),
         outputs=served.outputs.reshape(n, -1),
-        embeddings=None if embeddings is None else embeddings.reshape(n, -1),
+        embeddings=None if served.embeddings is None else served.embeddings.reshape(n, -1),
         faulty=batch.faulty,
     )
 

@@ -13,6 +13,7 @@ from edge_agent.drift.policy.verdict import Role
 from edge_agent.samples.record import LabelledRow
 from edge_agent.serving.server import Prepared
 from edge_agent.wire.blobs import sha256_hex
+from edge_agent.wire.codec import NAME_CHARS
 from edge_agent.wire.messages import FlagAccuracy, FlagAttribution, FlagEvent, FlagLabels, FlagTest
 from edge_agent.wire.messages.flag import ATTRIBUTIONS_CAP, EVIDENCE_CAP_ITEMS, TESTS_CAP, fitted
 
@@ -134,8 +135,18 @@ def _numbers(monitor: Monitor, drifted: Drifted) -> dict[str, float]:
 
 def _attribution(one: Attribution) -> FlagAttribution:
     return FlagAttribution(
-        name=one.name, before=one.before, now=one.now, unit=one.unit[:64], weight=one.weight, measure=one.measure
+        name=_named(one.name),
+        before=one.before,
+        now=one.now,
+        unit=one.unit[:64],
+        weight=one.weight,
+        measure=one.measure,
     )
+
+
+def _named(text: str) -> str:
+    """As the wire takes names."""
+    return "".join(sign if sign >= " " and sign != "\x7f" else " " for sign in text[:NAME_CHARS]) or "-"
 
 
 def _is_told(one: Attribution) -> bool:

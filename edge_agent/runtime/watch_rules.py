@@ -11,6 +11,7 @@ from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
 from edge_agent.drift.loss_rise import LossRiseParams, published
 from edge_agent.drift.policy.catalogue import (
     ACCURACY,
+    ARRIVALS,
     KINDS,
     LABEL_FREE,
     LOSS_LEVEL,
@@ -95,7 +96,15 @@ def watch_rules(section: MonitorSection, bundle: Bundle) -> WatchRules:
     arrays = bundle.drift_arrays()
     labelled = _labelled(section, manifest, arrays)
     served = () if section.label_free == "off" else tuple(_served(manifest, arrays))
-    return WatchRules(bundle.digest, manifest, labelled, served, _policy(section, labelled.monitor), season_of(section))
+    return WatchRules(
+        bundle.digest,
+        manifest,
+        labelled,
+        served,
+        _policy(section, labelled.monitor),
+        season_of(section),
+        arrivals=_part(ARRIVALS, manifest, arrays),
+    )
 
 
 def rule_alone(params: LossRiseParams, bundle: Bundle, *, policy: PolicyParams | None = None) -> WatchRules:

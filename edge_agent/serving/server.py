@@ -1,7 +1,7 @@
 """Serving: one active model, replaced in one step between two batches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,12 @@ from edge_agent.model.inference import InferenceModel
 from edge_agent.samples.record import SampleBatch
 from edge_agent.samples.tasks import task_of
 from edge_agent.serving.probe import RecentRows, check_predictions, probe_features
+from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.tasks import task_names
 from edge_agent.wire.tensors import Weights, check_weights
+
+EMBEDDING_MONITORS = ("label-free", "accuracy")
+"""Monitors that judge embeddings where a model gives them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,7 @@ class Prepared:
         bundle: the bundle's digest.
         weights: the weights' digest.
         version: the weights' version in their cohort.
+        embedding: the output that is handed on with each prediction, for the monitors; None: none.
     """
 
     models: Mapping[str, InferenceModel]
@@ -33,6 +38,7 @@ class Prepared:
     weights: str
     version: int
     cohort: str
+    embedding: str | None = None
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -60,6 +66,7 @@ class Served:
         outputs: (n, ...) the primary output, a row a sample.
         bundle: the digest of the bundle that served.
         weights: the digest of the weights that served.
+        embeddings: (n, ...) of the same run, where a monitor of the bundle asks for them.
     """
 
     outputs: NDArray[np.float32]
@@ -67,6 +74,7 @@ class Served:
     weights: str
     version: int
     cohort: str
+    embeddings: NDArray[Any] | None = None
 
 
 class ModelServer:
@@ -81,14 +89,25 @@ class ModelServer:
         weights_digest: SHA-256 of the weights' file.
         version: the weights' version in their cohort.
         cohort: the gateway's cohort.
+        embeddings: whether monitors get them that ask for them.
 
     Raises:
         RejectedUpdate: the weights do not fit the bundle (named).
         DataError: the bundle's graph cannot be run.
     """
 
-    def __init__(self, bundle: Bundle, weights: Weights, weights_digest: str, version: int, cohort: str) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        weights: Weights,
+        weights_digest: str,
+        version: int,
+        cohort: str,
+        *,
+        embeddings: bool = True,
+    ) -> None:
         self._recent = RecentRows()
+        self._embeddings = embeddings
         self._active = self.prepare(bundle, weights, weights_digest, version, cohort)
 
     @property
@@ -123,7 +142,8 @@ class ModelServer:
         models = {task: InferenceModel(bundle, weights, task=task, frozen=frozen) for task in tasks} or {
             "": InferenceModel(bundle, weights)
         }
-        prepared = Prepared(models, bundle.digest, weights_digest, version, cohort)
+        embedding = watched_embedding(bundle.manifest) if self._embeddings else None
+        prepared = Prepared(models, bundle.digest, weights_digest, version, cohort, embedding)
         probe = probe_features(bundle.manifest.inputs, self._recent.finite)
         if probe is not None:
             for model in models.values():
@@ -151,7 +171,16 @@ def _refuse_unfit(weights: Weights, bundle: Bundle) -> None:
         raise RejectedUpdate("unfit", str(error)) from None
 
 
+def watched_embedding(manifest: Manifest) -> str | None:
+    """The embedding that monitors of a bundle judge: the first, where it has one and such a monitor."""
+    if not any(name in manifest.monitors for name in EMBEDDING_MONITORS):
+        return None
+    return next((output.name for output in manifest.outputs if output.role == "embedding"), None)
+
+
 def _run(model: InferenceModel, prepared: Prepared, features: Mapping[str, NDArray[Any]]) -> Served:
-    outputs = model.run(features, [model.primary])[model.primary]
-    primary = np.asarray(outputs, dtype=np.float32)
-    return Served(primary, prepared.bundle, prepared.weights, prepared.version, prepared.cohort)
+    wanted = [model.primary] if prepared.embedding is None else [model.primary, prepared.embedding]
+    outputs = model.run(features, wanted)
+    primary = np.asarray(outputs[model.primary], dtype=np.float32)
+    made = Served(primary, prepared.bundle, prepared.weights, prepared.version, prepared.cohort)
+    return made if prepared.embedding is None else replace(made, embeddings=outputs[prepared.embedding])
