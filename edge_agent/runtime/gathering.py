@@ -64,20 +64,41 @@ def put_together(items: Sequence[Recordable]) -> tuple[list[Part], list[Label]]:
 
     A batch whose columns are not of one length is left alone, so that it is refused for what it is.
     """
+    parts = [(item.batch, item.served) for item in items if item.batch is not None and item.served is not None]
+    labels = _chained([item.labels for item in items])
+    return ([_joined(parts)] if len(parts) > 1 and _all_fit(parts) else _side_by_side(parts)), labels
+
+
+def _side_by_side(parts: Sequence[Part]) -> list[Part]:
+    """Each batch beside the one before, where it fits."""
     alike: list[list[Part]] = []
-    labels: list[Label] = []
     open_ended = False
-    for item in items:
-        labels += item.labels
-        if item.batch is None or item.served is None:
-            continue
-        part = (item.batch, item.served)
+    for part in parts:
         if open_ended and _fits(alike[-1][-1], part):
             alike[-1].append(part)
         else:
             alike.append([part])
             open_ended = _is_whole(part)
-    return [_joined(parts) for parts in alike], labels
+    return [_joined(members) for members in alike]
+
+
+def _all_fit(parts: Sequence[Part]) -> bool:
+    """Whether all fit side by side, told a column at a time; if not, :func:`_side_by_side` tells which do."""
+    batches, served = [batch for batch, _ in parts], [made for _, made in parts]
+    kinds = {(made.weights, made.version, made.bundle, made.cohort, made.outputs.shape[1:]) for made in served}
+    counts = [len(batch.ids) for batch in batches]
+    lengths = [[len(batch.times) for batch in batches], [len(made.outputs) for made in served]]
+    names = batches[0].features
+    if len(kinds) > 1 or {len(batch.features) for batch in batches} != {len(names)}:
+        return False
+    for name in names:
+        arrays = [array for batch in batches if (array := batch.features.get(name)) is not None]
+        if len(arrays) < len(batches) or len({(array.shape[1:], array.dtype) for array in arrays}) > 1:
+            return False
+        lengths.append([len(array) for array in arrays])
+    optional = ([len(b.groups) for b in batches], [len(b.holdouts) for b in batches], [len(b.tasks) for b in batches])
+    lengths += [[n or most for n, most in zip(column, counts, strict=True)] for column in optional if any(column)]
+    return all(column == counts for column in lengths)
 
 
 def _fits(last: Part, part: Part) -> bool:
@@ -139,7 +160,4 @@ def _filled(columns: list[list[_Entry]], batches: list[SampleBatch], absent: _En
 
 
 def _feature_bytes(batch: SampleBatch) -> int:
-    size_bytes = 0
-    for array in batch.features.values():
-        size_bytes += array.nbytes
-    return size_bytes
+    return sum([array.nbytes for array in batch.features.values()])

@@ -177,15 +177,18 @@ class Recent:
 
     def since(self, arrival: int, limit: int) -> list[LabelledRow]:
         """Rows with an arrival number above ``arrival``, in order, at most ``limit``."""
-        found = []
+        found: list[tuple[Chunk, NDArray[np.intp]]] = []
         for chunk in self.chunks:
-            fit = np.flatnonzero((chunk.arrivals > arrival) & (chunk.stages != Stage.GONE))
-            fit = fit[chunk.first + fit > self.passed]
-            found += [(number, chunk, row) for number, row in zip(chunk.arrivals[fit].tolist(), fit, strict=True)]
-        found.sort(key=lambda entry: entry[0])
-        rows: list[LabelledRow] = []
-        for _, chunk, row in found[:limit]:
-            rows += self.rows(chunk, np.array([row]))
+            alive = self.alive(chunk)
+            fit = alive[chunk.arrivals[alive] > arrival]
+            if len(fit):
+                found.append((chunk, fit))
+        if not found:
+            return []
+        numbers = np.sort(np.concatenate([chunk.arrivals[fit] for chunk, fit in found]))
+        last = numbers[min(limit, len(numbers)) - 1]
+        rows = [row for chunk, fit in found for row in self.rows(chunk, fit[chunk.arrivals[fit] <= last])]
+        rows.sort()
         return rows
 
     def count(self, layout: int, part: int, first: int, task: str | None) -> int:
