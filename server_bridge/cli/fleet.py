@@ -4,6 +4,7 @@ import faulthandler
 import ipaddress
 import json
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
@@ -15,13 +16,16 @@ from rich.console import Console
 from edge_agent.errors import ConfigError
 from edge_agent.link.interrupt import quiet_while_loading
 from edge_agent.link.log_lines import configure_logs
+from edge_agent.wire.messages import FlagEvent
 from server_bridge.cli.cohort_words import ignored_words
+from server_bridge.cli.flag_words import flag_line, flag_words
 from server_bridge.cli.fleet_table import cohort_accuracy, fleet_table, reasons, stopped_words
 from server_bridge.config import BridgeSettings, load_settings
 from server_bridge.folder_lock import is_locked
 from server_bridge.host_name import is_host_name
 from server_bridge.store.bundles import BundleFolder
 from server_bridge.store.decisions import Decision
+from server_bridge.store.flags import OPEN, StoredFlag
 from server_bridge.store.keeper import open_beside
 from server_bridge.store.store import Store
 from server_bridge.store.view import fleet_view
@@ -143,8 +147,12 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
         for view in views:
             if view.drops:
                 typer.echo(f"{view.id}: dropped {reasons(view.drops)}")
+            for fault in view.sensor_faults:
+                typer.echo(f"{view.id}: sensor {fault}")
             if view.ignored:
                 typer.echo(ignored_words(view.id, view.ignored))
+            if view.flag == OPEN and view.flag_event is not None:
+                typer.echo(f"{view.id}: flag: {flag_words(FlagEvent.model_validate(view.flag_event))}")
             if view.last_round is not None and view.last_round.why:
                 typer.echo(f"{view.id}: {view.last_round.words()}")
 
@@ -157,7 +165,7 @@ def log(
         int, typer.Option("--lines", "-n", min=1, max=LOG_LINES_MAX, help="How many of the newest.")
     ] = LOG_LINES,
 ) -> None:
-    """Show what the bridge decided, and why."""
+    """Show what the bridge decided, and why; and the drift flags that it was told."""
     settings = load_settings(config)
     store = open_store(settings)
     decisions = store.decisions.recent(limit=lines)
@@ -214,7 +222,22 @@ def _is_address(host: str) -> bool:
     return True
 
 
+def _lines(decisions: Sequence[Decision], flags: Sequence[StoredFlag]) -> list[tuple[float, str]]:
+    """Decisions, and the flags received since the first of them, in their order."""
+    since_s = min((decision.time_s for decision in decisions), default=0.0)
+    told = [(decision.time_s, _log_line(decision)) for decision in decisions]
+    told += [
+        (flag.received_s, f"{_moment(flag.received_s)} flag: {flag_line(flag)}")
+        for flag in flags
+        if flag.received_s >= since_s
+    ]
+    return sorted(told, key=lambda line: line[0])
+
+
+def _moment(time_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_s))
+
+
 def _log_line(decision: Decision) -> str:
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision.time_s))
     where = f" [{decision.adaptation}]" if decision.adaptation else ""
-    return f"{moment}{where} {decision.kind}: {decision.reason}: {decision.detail}"
+    return f"{_moment(decision.time_s)}{where} {decision.kind}: {decision.reason}: {decision.detail}"

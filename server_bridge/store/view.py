@@ -2,11 +2,16 @@
 
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import Any
 
 from server_bridge.store.counts import Accuracies
 from server_bridge.store.flags import StoredFlag
 from server_bridge.store.participation import Participation, participation
+from server_bridge.store.sensor_faults import SENSOR_FAULT, lasting_faults
 from server_bridge.store.store import Store
+
+FAULTS_LOOKED_AT = 10_000
+"""Events about sensors, the newest; one of before that has not ended is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,9 @@ class GatewayView:
         ignored: why the bridge does not listen to it, if it does not.
         presence_s: when its presence last changed, wall clock seconds.
         last_round: its part in the last round that was committed, if it was asked.
+        flag_event: its last flag with its evidence, as JSON values.
         accuracy: on holdout samples, of the weights before those it runs and of these, if counts tell.
+        sensor_faults: those that last, in words, the oldest first.
         regression: whether its bundle predicts values, so that its losses tell how it does.
     """
 
@@ -43,7 +50,9 @@ class GatewayView:
     presence_s: float | None = None
     last_round: Participation | None = None
     accuracy: Accuracies | None = None
+    flag_event: dict[str, Any] | None = None
     regression: bool = False
+    sensor_faults: tuple[str, ...] = ()
 
 
 def fleet_view(
@@ -62,6 +71,8 @@ def fleet_view(
     for (gateway, reason), count in store.drops.all().items():
         drops.setdefault(gateway, {})[reason] = count
     accuracies, latest = store.counts.accuracies(), store.adaptations.latest_round()
+    told = ((row.gateway, row.body) for row in store.events.recent(kinds=(SENSOR_FAULT,), limit=FAULTS_LOOKED_AT))
+    faults = lasting_faults(told)
     views = []
     for row in store.gateways.registered():
         presence, known, flag = presences.get(row.id), states.get(row.id), flags.get(row.id)
@@ -86,8 +97,10 @@ def fleet_view(
                 ignored=row.ignored_why,
                 presence_s=None if presence is None else presence.changed_s,
                 last_round=None if latest is None else participation(latest, row.id),
+                flag_event=None if flag is None else flag.event.model_dump(mode="json", exclude_none=True),
                 accuracy=None if state is None else accuracies.get((row.id, state.weights)),
                 regression=state is not None and state.bundle in regressions,
+                sensor_faults=tuple(fault.words() for fault in faults.get(row.id, [])),
             )
         )
     return views
