@@ -22,6 +22,7 @@ def calibrate(
     batch_size: int,
     rate: float,
     rng: np.random.Generator,
+    unsupported: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[MonitorSpec, dict[str, NDArray[Any]]]:
     """The manifest's ``label-free`` entry, and its arrays for ``drift.safetensors``.
@@ -31,14 +32,17 @@ def calibrate(
         batch_size: served samples a batch.
         rate: false alarms a batch that are promised.
         rng: the only source of chance.
+        unsupported: aim at a rate that the reference does not support, too; then nothing is promised.
         progress: told the share that is done, 0 to 1.
 
     Raises:
         DataError: the reference does not support the rate, or is too short.
     """
-    params, promise = calibrated(reference, batch_size=batch_size, rate=rate, rng=rng, progress=progress)
+    params, promise = calibrated(
+        reference, batch_size=batch_size, rate=rate, rng=rng, unsupported=unsupported, progress=progress
+    )
     stated = PromiseSpec(
-        lowest_rate=promise.lowest_rate,
+        lowest_rate=min(1.0, promise.lowest_rate),
         block_rows=promise.block_rows,
         effective_batches=promise.effective_batches,
     )
@@ -51,6 +55,7 @@ def calibrated(
     batch_size: int,
     rate: float,
     rng: np.random.Generator,
+    unsupported: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[LabelFreeParams, Promise]:
     """The monitor, and what its threshold promises; arguments as for :func:`calibrate`."""
@@ -63,6 +68,7 @@ def calibrated(
         rate=rate,
         rng=rng,
         segments=reference.segments,
+        unsupported=unsupported,
         progress=progress,
     )
     warning = min(promise.warning_threshold, promise.threshold)

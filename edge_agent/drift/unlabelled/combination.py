@@ -3,8 +3,8 @@
 In each view the columns of a part are judged by their largest square (one feature changed) and by the sum of their
 squares (all changed a little), and the locations also by their Mahalanobis distance. Each of these statistics is
 brought to one scale, minus the log of a tail probability, by the Chernoff bound of a chi-square with the mean and the
-degrees of freedom that it has without a change; and that scale is evened out at the 1 % level, so that no group speaks
-more often than another. The largest is the statistic; its threshold is calibrated as one.
+degrees of freedom that it has without a change; and that scale is evened out between the 10 % and the 1 % level, so
+that no group speaks more often than another. The largest is the statistic; its threshold is calibrated as one.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-CHERNOFF_LEVEL = 0.01
+_UPPER, _LOWER = 0.10, 0.01
 _MOST = 1e6
 _LEAST_FREEDOM = 0.2
-_LEAST_WEIGHT, _LARGEST_WEIGHT = 0.1, 1.5
+_LEAST_SLOPE, _LARGEST_SLOPE = 0.4, 1.15
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,13 @@ class Scale:
     Attributes:
         mean: (statistics,) without a change, > 0.
         freedom: (statistics,) degrees of freedom of a chi-square of the same mean and variance, > 0.
-        weight: (statistics,) evens the evidence out.
+        slope, shift: (statistics,) of the line that evens the evidence out.
     """
 
     mean: NDArray[np.float32]
     freedom: NDArray[np.float32]
-    weight: NDArray[np.float32]
+    slope: NDArray[np.float32]
+    shift: NDArray[np.float32]
 
     @classmethod
     def of(cls, statistics: NDArray[np.float32]) -> "Scale":
@@ -86,17 +87,20 @@ class Scale:
         mean = np.maximum(statistics.mean(axis=0, dtype=np.float64), 1e-12)
         variance = np.maximum(statistics.var(axis=0, dtype=np.float64), 1e-24)
         freedom = np.maximum(2.0 * np.square(mean) / variance, _LEAST_FREEDOM)
-        raw = cls(mean.astype(np.float32), freedom.astype(np.float32), np.ones(len(mean), np.float32))
-        reached = np.quantile(raw(statistics), 1.0 - CHERNOFF_LEVEL, axis=0)
-        weight = np.clip(-np.log(CHERNOFF_LEVEL) / np.maximum(reached, 1e-6), _LEAST_WEIGHT, _LARGEST_WEIGHT)
-        return cls(raw.mean, raw.freedom, weight.astype(np.float32))
+        plain = np.ones(len(mean), np.float32)
+        raw = cls(mean.astype(np.float32), freedom.astype(np.float32), plain, 0 * plain)
+        low, high = np.quantile(raw(statistics), [1.0 - _UPPER, 1.0 - _LOWER], axis=0)
+        slope = np.log(_UPPER / _LOWER) / np.maximum(high - low, 1e-6)
+        slope = np.clip(slope, _LEAST_SLOPE, _LARGEST_SLOPE)
+        shift = -np.log(_LOWER) - slope * high
+        return cls(raw.mean, raw.freedom, slope.astype(np.float32), shift.astype(np.float32))
 
     @cached_property
     def _factors(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        return (1.0 / self.mean).astype(np.float32), (0.5 * self.freedom * self.weight).astype(np.float32)
+        return (1.0 / self.mean).astype(np.float32), (0.5 * self.freedom * self.slope).astype(np.float32)
 
     def __call__(self, statistics: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The evidence of (..., statistics), >= 0 and finite."""
+        """The evidence of (..., statistics), finite."""
         inverse, half = self._factors
         ratio = statistics * inverse
         np.maximum(ratio, 1.0, out=ratio)
@@ -104,4 +108,5 @@ class Scale:
         evidence = ratio - np.log(ratio)
         evidence -= 1.0
         evidence *= half
+        evidence += self.shift
         return np.asarray(evidence)

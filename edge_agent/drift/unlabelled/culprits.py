@@ -72,19 +72,25 @@ def culprits(moved: Moved) -> list[Culprit]:
     Cost: O(n c^2 + 8 c^2).
     """
     evidence = _Evidence.of(moved)
-    found: list[Culprit] = []
-    while len(found) < min(MOST, len(moved.location)):
+    found = _first(evidence)
+    while found and len(found) < min(MOST, len(moved.location)):
         chosen = [culprit.channel for culprit in found]
-        gain = evidence.gains(chosen)
-        best = int(np.argmax(gain))
-        if gain[best] < max(_LEAST_GAIN, _LEAST_SHARE * (found[0].gain if found else 0.0)):
+        best = evidence.best(chosen)
+        if best.gain < max(_LEAST_GAIN, _LEAST_SHARE * found[0].gain):
             break
-        if len(found) == 1:
-            one, two = evidence.best_pair([chosen[0], best])
-            found = [evidence.beyond([two], one), evidence.beyond([one], two)]
-        else:
-            found.append(evidence.beyond(chosen, best))
+        found.append(best)
     return sorted(found, key=lambda culprit: -culprit.gain)
+
+
+def _first(evidence: "_Evidence") -> list[Culprit]:
+    """None, the best one, or the best two where each explains enough that the other cannot."""
+    one = evidence.best([])
+    if one.gain < _LEAST_GAIN:
+        return []
+    channels = evidence.best_pair(one.channel)
+    pair = [evidence.beyond([channels[1 - place]], channel) for place, channel in enumerate(channels)]
+    least = max(_LEAST_GAIN, _LEAST_SHARE * one.gain)
+    return pair if len(pair) == 2 and min(pair[0].gain, pair[1].gain) >= least else [one]
 
 
 @dataclass(frozen=True)
@@ -125,20 +131,21 @@ class _Evidence:
             latest=len(pulls),
         )
 
-    def gains(self, chosen: list[int]) -> NDArray[np.float64]:
-        """(c,) what each channel explains beyond the chosen ones; 0 for those."""
+    def best(self, chosen: list[int]) -> Culprit:
+        """The channel that explains most beyond the chosen ones."""
         level, spread = self._beyond(chosen)
         gain = level + spread
-        gain[chosen] = 0.0
-        return gain
+        gain[chosen] = -1.0
+        channel = int(np.argmax(gain))
+        return Culprit(channel, float(level[channel]), float(spread[channel]))
 
     def beyond(self, chosen: list[int], channel: int) -> Culprit:
         """What this channel explains beyond the chosen ones."""
         level, spread = self._beyond(chosen)
         return Culprit(channel, float(level[channel]), float(spread[channel]))
 
-    def best_pair(self, found: list[int]) -> list[int]:
-        """The two channels that explain most together; ``found`` unless others explain more."""
+    def best_pair(self, single: int) -> tuple[int, ...]:
+        """The two channels that explain most together; none where those explain hardly more than ``single``."""
         free = np.maximum(1.0 - np.square(self.overlap), _TINY)
         np.fill_diagonal(free, np.inf)
         level = self.rows * _of_pairs(np.outer(self.mean, self.mean), self.overlap, free)
@@ -148,7 +155,8 @@ class _Evidence:
         gain = level + self.latest * (trace - 2.0 - np.log(size))
         np.fill_diagonal(gain, -np.inf)
         one, two = np.unravel_index(int(np.argmax(gain)), gain.shape)
-        return [int(one), int(two)] if gain[one, two] > gain[found[0], found[1]] else found
+        alone = self.rows * self.mean[single] ** 2 + self.latest * (own[single] - 1.0 - np.log(max(own[single], _TINY)))
+        return (int(one), int(two)) if gain[one, two] >= alone + _LEAST_GAIN else ()
 
     def _beyond(self, chosen: list[int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What each channel's change of mean, and of its single rows, explains once the chosen ones have theirs."""

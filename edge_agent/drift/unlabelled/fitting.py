@@ -23,6 +23,7 @@ from edge_agent.drift.unlabelled.scoring import (
     missing_readings,
     value_places,
 )
+from edge_agent.drift.unlabelled.signals import turn_spreads
 from edge_agent.errors import DataError
 
 CLASSES_TOLD_CAP = 64
@@ -98,14 +99,18 @@ def fitted(reference: Reference, *, batch_size: int, rate: float, rng: np.random
         inflation=inflation,
         level_rows=len(reference),
         signal_level=np.zeros(0, np.float32),
-        scale=Scale(nothing, nothing, nothing),
+        turn_spread=np.zeros(0),
+        scale=Scale(nothing, nothing, nothing, nothing),
         channel_level=channel_level,
         channel_spread=channel_spread,
         class_levels=class_levels,
         class_shares=class_shares,
     )
+    mean, variance = scores.mean(axis=0, dtype=np.float64), scores.var(axis=0, dtype=np.float64)
     params = replace(
-        params, signal_level=params.signal_vector(scores.mean(axis=0, dtype=np.float64)).astype(np.float32)
+        params,
+        signal_level=params.signal_vector(mean).astype(np.float32),
+        turn_spread=turn_spreads(params.signal_vector(mean), params.signal_vector(variance), scoring.shares),
     )
     block = dependence(judged_series(scoring, scores)).block_rows
     whole = Fitted(params, scores, Blocks.of(len(scores), block, reference.segments))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.finding import Finding
 from edge_agent.drift.observed import Observed
-from edge_agent.drift.unlabelled.explanation import explain
+from edge_agent.drift.unlabelled.explanation import Standing, explain
 from edge_agent.drift.unlabelled.filters import MEMORIES
 from edge_agent.drift.unlabelled.history import History
 from edge_agent.drift.unlabelled.params import NAME, BatchMeans, LabelFreeParams
@@ -26,6 +26,10 @@ from edge_agent.errors import DataError
 
 __all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "rebaseline", "step"]
 
+_ARRAYS = ("means", "level", "per_deviation", "signals", "turn_factors", "sums", "squares")
+_LEAST_SPREAD = 0.3
+"""Of the reference's: a deviation that is learnt from a few batches counts as no less."""
+
 
 @dataclass(frozen=True, slots=True)
 class LabelFreeState:
@@ -33,10 +37,12 @@ class LabelFreeState:
 
     Attributes:
         means: (5, columns) weighted means of the standardised scores' distance from their level.
-        offset: (columns,) that level, standardised; 0: the reference's.
+        level: (columns + directions,) that level: the reference's, or the stream's own.
+        per_deviation: (columns,) one over the rows' deviations, in the reference or in the stream.
         signals: (3, shares + directions) Fed-ADE's vectors: of the batch before, of the last nine, and the level.
         history: for explanations.
-        sums: (columns + directions,) of the batches that the level is being learnt from.
+        turn_factors: (signals,) what brings Fed-ADE's signals to the scale that they have in the reference.
+        sums, squares: (columns + directions,) of the batches that the level is being learnt from.
         learning: batches that are still to be learnt from.
         learns_inputs: the inputs' level is being learnt too.
         own_inputs, own_answers: whether inputs, and the rest, are compared with a level learnt from the stream.
@@ -45,10 +51,13 @@ class LabelFreeState:
     """
 
     means: NDArray[np.float32]
-    offset: NDArray[np.float32]
+    level: NDArray[np.float32]
+    per_deviation: NDArray[np.float32]
     signals: NDArray[np.float32]
+    turn_factors: NDArray[np.float32]
     history: History
     sums: NDArray[np.float64]
+    squares: NDArray[np.float64]
     learning: int = 0
     learns_inputs: bool = False
     own_inputs: bool = False
@@ -62,10 +71,13 @@ class LabelFreeState:
         columns = params.scoring.columns
         return cls(
             means=np.zeros((len(MEMORIES), columns), np.float32),
-            offset=np.zeros(columns, np.float32),
+            level=params.whole_level,
+            per_deviation=params.per_deviation,
             signals=_no_batch_before(params.signal_level),
+            turn_factors=np.ones(params.signals, np.float32),
             history=History(params.history_width),
             sums=np.zeros(columns + params.scoring.directions),
+            squares=np.zeros(columns + params.scoring.directions),
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -73,9 +85,12 @@ class LabelFreeState:
         flags = (self.learns_inputs, self.own_inputs, self.own_answers, self.inputs_alarmed)
         return {
             "means": self.means,
-            "offset": self.offset,
+            "level": self.level,
+            "per_deviation": self.per_deviation,
             "signals": self.signals,
+            "turn_factors": self.turn_factors,
             "sums": self.sums,
+            "squares": self.squares,
             "counts": np.array([self.learning, *map(int, flags), self.batches], np.int64),
             **self.history.to_arrays(),
         }
@@ -94,7 +109,7 @@ class LabelFreeState:
                 raise DataError(f"label-free: stored array {name!r} is missing or of another shape", "start anew")
         learning, *flags, batches = arrays["counts"].tolist()
         named = zip(("learns_inputs", "own_inputs", "own_answers", "inputs_alarmed"), map(bool, flags), strict=True)
-        plain = {name: arrays[name] for name in ("means", "offset", "signals", "sums")}
+        plain = {name: arrays[name] for name in _ARRAYS}
         history = History.from_arrays(arrays["averaged"], arrays["single"])
         told: dict[str, Any] = {**plain, **dict(named)}
         return cls(history=history, learning=learning, batches=batches, **told)
@@ -122,18 +137,20 @@ def step(params: LabelFreeParams, state: LabelFreeState, batch: Observed) -> tup
     if len(batch) != params.batch_size:
         raise DataError(f"label-free: {len(batch)} samples, a batch has {params.batch_size}")
     with np.errstate(over="ignore", invalid="ignore"):
-        return _judge(params, state, params.batch_means(batch, state.offset))
+        return _judge(params, state, params.batch_means(batch, state.level))
 
 
 def _judge(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) -> tuple[LabelFreeState, Finding]:
     columns, inputs = params.scoring.columns, params.scoring.inputs
-    moved = (batch.mean[:columns] - params.level) * params.per_deviation - state.offset
+    moved = (batch.mean[:columns] - state.level[:columns]) * state.per_deviation
     if state.learning:
         moved[0 if state.learns_inputs else inputs :] = 0.0
     means = params.followed(state.means, moved)
     now = params.signal_vector(batch.mean)
     vectors = remembered(state.signals, now)
-    evidence = params.evidence(means, vectors, own_inputs=state.own_inputs, own_answers=state.own_answers)
+    evidence = params.evidence(
+        means, vectors, state.turn_factors, own_inputs=state.own_inputs, own_answers=state.own_answers
+    )
     of_inputs = float(np.maximum.reduce(evidence * params.of_inputs))
     statistic = of_inputs if state.learning else float(np.maximum.reduce(evidence))
     batch.row[:columns] = moved
@@ -141,10 +158,13 @@ def _judge(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) ->
     signals[BEFORE] = now
     following = LabelFreeState(
         means=means,
-        offset=state.offset,
+        level=state.level,
+        per_deviation=state.per_deviation,
         signals=signals,
+        turn_factors=state.turn_factors,
         history=state.history.pushed(batch.row),
         sums=state.sums,
+        squares=state.squares,
         learning=state.learning,
         learns_inputs=state.learns_inputs,
         own_inputs=state.own_inputs,
@@ -153,13 +173,13 @@ def _judge(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) ->
         batches=state.batches + 1,
     )
     if state.learning:
-        following = _learnt(params, following, batch.mean)
+        following = _learnt(params, following, batch)
     if statistic <= params.warning_threshold:
         return following, Finding(statistic, params.threshold, params.warning_threshold, rows=batch.rows)
     channels = params.scoring.intake.channels
-    level = params.level + state.offset / params.per_deviation
-    latest = (batch.scores[:, :channels] - level[:channels]).astype(np.float64)
-    told = explain(params, following.history, latest, evidence, statistic, own=state.own_inputs)
+    latest = (batch.scores[:, :channels] - state.level[:channels]).astype(np.float64)
+    known = Standing(latest, state.level, state.per_deviation, state.own_inputs)
+    told = explain(params, following.history, known, evidence, statistic)
     return following, replace(told, rows=batch.rows)
 
 
@@ -170,18 +190,17 @@ def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState
         params: those of the bundle that is active now.
         state: of the weights before.
     """
-    columns, inputs = params.scoring.columns, params.scoring.inputs
     renews = state.inputs_alarmed or (state.learns_inputs and state.learning > 0)
-    begin = 0 if renews else inputs
-    means, offset = state.means.copy(), state.offset.copy()
-    means[:, begin:], offset[begin:] = 0.0, 0.0
+    begin = 0 if renews else params.scoring.inputs
+    means = state.means.copy()
+    means[:, begin:] = 0.0
     return replace(
         state,
         means=means,
-        offset=offset,
         signals=_no_batch_before(state.signals[LEVEL]),
         history=History(params.history_width),
-        sums=np.zeros(columns + params.scoring.directions),
+        sums=np.zeros_like(state.sums),
+        squares=np.zeros_like(state.squares),
         learning=params.learning_batches,
         learns_inputs=renews,
         own_inputs=state.own_inputs and not renews,
@@ -190,20 +209,27 @@ def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState
     )
 
 
-def _learnt(params: LabelFreeParams, state: LabelFreeState, mean: NDArray[np.float32]) -> LabelFreeState:
+def _learnt(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) -> LabelFreeState:
     """One more batch of the new level; after the last one it is what later batches are compared with."""
-    sums = state.sums + mean
+    sums = state.sums + batch.mean
+    squares = state.squares + np.square(batch.scores, dtype=np.float64).mean(axis=0)
     if state.learning > 1:
-        return replace(state, sums=sums, learning=state.learning - 1)
-    columns, begin = params.scoring.columns, 0 if state.learns_inputs else params.scoring.inputs
-    level = (sums / params.learning_batches).astype(np.float32)
-    offset = state.offset.copy()
-    offset[begin:] = ((level[:columns] - params.level) * params.per_deviation)[begin:]
+        return replace(state, sums=sums, squares=squares, learning=state.learning - 1)
+    begin, columns = 0 if state.learns_inputs else params.scoring.inputs, params.scoring.columns
+    mean = sums / params.learning_batches
+    variance = np.maximum(squares / params.learning_batches - np.square(mean), 0.0)
+    level, per_deviation = state.level.copy(), state.per_deviation.copy()
+    level[begin:] = mean[begin:]
+    least = _LEAST_SPREAD / params.per_deviation
+    per_deviation[begin:] = (1.0 / np.maximum(np.sqrt(variance[:columns]), least))[begin:]
     return replace(
         state,
-        offset=offset,
+        level=level,
+        per_deviation=per_deviation,
         signals=_no_batch_before(params.signal_vector(level)),
+        turn_factors=params.turn_factors(mean, variance),
         sums=np.zeros_like(sums),
+        squares=np.zeros_like(squares),
         learning=0,
         learns_inputs=False,
         own_inputs=state.own_inputs or state.learns_inputs,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 KNOTS = 67
 SCORE_CAP = 4.0
-_CELLS = 512
+_CELLS = 1024
 _QUANTILES = KNOTS - 2
 _FEW_VALUES = 64
 _OUTERMOST = 3.5
@@ -119,7 +119,7 @@ def _with_ends(
     """Beyond the ends the score goes on to the cap over half of the way from the middle to the end."""
     middle = knots[np.argmin(np.abs(scores))]
     span = knots[-1] - knots[0]
-    below, above = (max(0.5 * reach, 0.05 * span) for reach in (middle - knots[0], knots[-1] - middle))
+    below, above = (max(0.5 * reach, 0.15 * span) for reach in (middle - knots[0], knots[-1] - middle))
     return (
         np.concatenate([[knots[0] - below], knots, [knots[-1] + above]]),
         np.concatenate([[-SCORE_CAP], scores, [SCORE_CAP]]),

@@ -15,7 +15,7 @@ from edge_agent.drift.unlabelled.filters import GAINS, VIEWS, view_deviations
 from edge_agent.drift.unlabelled.intake import Intake, Kind
 from edge_agent.drift.unlabelled.normal_scores import ScoreTable
 from edge_agent.drift.unlabelled.scoring import Scoring
-from edge_agent.drift.unlabelled.signals import turns
+from edge_agent.drift.unlabelled.signals import COMPARISONS, turn_spreads, turns
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
 
@@ -23,6 +23,7 @@ NAME = "label-free"
 LEARNING_BATCHES = 16
 """Batches on new weights from which the level of what they change is learnt."""
 _AGAIN = "build the bundle again"
+_LEAST_FACTOR = 0.05
 
 
 class BatchMeans(NamedTuple):
@@ -54,6 +55,7 @@ class LabelFreeParams:
         per_deviation: (columns,) float32, one over their rows' deviations.
         inflation: (columns,) float32, variance of a long mean over what independent rows would give.
         level_rows: rows in the reference.
+        turn_spread: (1 or 2,) float64, variance of shares, of directions, over their means' squared lengths.
         signal_level: (shares + directions,) float32, Fed-ADE's vectors in the reference.
         scale: statistics to evidence.
         channel_level, channel_spread: (c,) float64 mean and deviation of the channels, in their units.
@@ -72,6 +74,7 @@ class LabelFreeParams:
     inflation: NDArray[np.float32]
     level_rows: int
     signal_level: NDArray[np.float32]
+    turn_spread: NDArray[np.float64]
     scale: Scale
     channel_level: NDArray[np.float64]
     channel_spread: NDArray[np.float64]
@@ -90,6 +93,16 @@ class LabelFreeParams:
         signals = len(self.scale.mean) - len(VIEWS) * self.groups.count
         views = np.tile(self.groups.of_inputs, len(VIEWS))
         return np.concatenate([views, np.zeros(signals, np.bool_)]).astype(np.float32)
+
+    @cached_property
+    def whole_level(self) -> NDArray[np.float32]:
+        """(columns + directions,) of the reference."""
+        return np.concatenate([self.level, self.signal_level[self.scoring.shares :]])
+
+    @property
+    def signals(self) -> int:
+        """How many of the statistics are Fed-ADE's."""
+        return COMPARISONS * len(self.turn_spread)
 
     @property
     def history_width(self) -> int:
@@ -113,17 +126,14 @@ class LabelFreeParams:
             for two in (False, True)
         }
 
-    def batch_means(self, batch: Observed, offset: NDArray[np.float32]) -> "BatchMeans":
-        """What is left of a batch; a missing reading counts as one at its level, ``offset`` from the reference's."""
+    def batch_means(self, batch: Observed, level: NDArray[np.float32]) -> "BatchMeans":
+        """What is left of a batch; a missing reading counts as one at its ``level``, (columns + directions,)."""
         columns, channels = self.scoring.columns, self.scoring.intake.channels
         scored = self.scoring(batch)
         scores, seen, rows = scored.scores, scored.channels, len(batch)
         if not scored.whole:
             rows = int((~np.isnan(scores[:, :columns])).any(axis=1).sum())
-            expected = np.concatenate(
-                [self.level + offset / self.per_deviation, self.signal_level[self.scoring.shares :]]
-            )
-            scores = np.where(np.isnan(scores), expected, scores)
+            scores = np.where(np.isnan(scores), level, scores)
             seen = np.where(np.isnan(seen), self.channel_level, seen)
         row = np.empty(self.history_width, np.float32)
         away = seen - self.channel_level
@@ -148,6 +158,7 @@ class LabelFreeParams:
         self,
         means: NDArray[np.float32],
         vectors: NDArray[np.float32],
+        turn_factors: NDArray[np.float32],
         *,
         own_inputs: bool = False,
         own_answers: bool = False,
@@ -157,9 +168,23 @@ class LabelFreeParams:
         Args:
             means: (..., 5, columns) weighted means.
             vectors: (..., 4, shares + directions) Fed-ADE's (``signals.remembered``).
+            turn_factors: (signals,) what brings those signals to the scale of the reference.
             own_inputs, own_answers: their level was learnt from the stream.
         """
-        return self.scale(self.statistics(means, vectors, self._per_view[own_inputs, own_answers]))
+        found = self.statistics(means, vectors, self._per_view[own_inputs, own_answers])
+        if own_answers and len(turn_factors):
+            found[..., -len(turn_factors) :] *= turn_factors
+        return self.scale(found)
+
+    def turn_factors(self, mean: NDArray[np.float64], variance: NDArray[np.float64]) -> NDArray[np.float32]:
+        """(signals,) the reference's scale of Fed-ADE's signals over that of a stream.
+
+        Args:
+            mean, variance: (columns + directions,) of the stream's scores.
+        """
+        now = turn_spreads(self.signal_vector(mean), self.signal_vector(variance), self.scoring.shares)
+        factors = np.clip(self.turn_spread / np.maximum(now, 1e-12), _LEAST_FACTOR, 1.0 / _LEAST_FACTOR)
+        return np.repeat(factors, COMPARISONS).astype(np.float32)
 
     def statistics(
         self,
@@ -195,7 +220,8 @@ class LabelFreeParams:
             "per_deviation": self.per_deviation,
             "inflation": self.inflation,
             "signal_level": self.signal_level,
-            "scale": np.array([self.scale.mean, self.scale.freedom, self.scale.weight]),
+            "turn_spread": self.turn_spread,
+            "scale": np.array([self.scale.mean, self.scale.freedom, self.scale.slope, self.scale.shift]),
             "channel_level": self.channel_level,
             "channel_spread": self.channel_spread,
             "class_levels": self.class_levels,
@@ -271,7 +297,15 @@ class LabelFreeParams:
             arrays["embedding_basis"],
             arrays["embedding_lengths"],
         )
-        plain = ("level", "per_deviation", "inflation", "signal_level", "channel_level", "channel_spread")
+        plain = (
+            "level",
+            "per_deviation",
+            "inflation",
+            "signal_level",
+            "turn_spread",
+            "channel_level",
+            "channel_spread",
+        )
         return cls(
             scoring=scoring,
             batch_size=spec.batch_size,

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 MEMORY_GAIN = np.float32(1.0 / 9.0)
+COMPARISONS = 3
 BEFORE, SLOW, LEVEL = 0, 1, 2
 """Rows of what is remembered: the batch before, the mean of the last nine, and the level."""
 # In the flat products of (now, before, slow, level): three pairs, the squares of their firsts, and of their seconds.
 _PLACES = np.array([1, 3, 11, 0, 0, 10, 5, 15, 15])
-_TINY = np.float32(1e-24)
+_TINY = 1e-24
 _COUNT = 4
 
 
@@ -34,6 +35,12 @@ def remembered(signals: NDArray[np.float32], now: NDArray[np.float32]) -> NDArra
     return vectors
 
 
+def turn_spreads(mean: NDArray[np.float64], variance: NDArray[np.float64], shares: int) -> NDArray[np.float64]:
+    """(1 or 2,) variance over the squared length of the mean, of shares and of directions: signals grow with it."""
+    parts = [part for part in (slice(0, shares), slice(shares, len(mean))) if len(mean[part])]
+    return np.array([variance[part].sum() / max(float(np.square(mean[part]).sum()), 1e-12) for part in parts])
+
+
 def turns(vectors: NDArray[np.float32], shares: int) -> NDArray[np.float32]:
     """The signals of (..., 4, shares + directions) vectors, as :func:`remembered` orders them.
 
@@ -46,14 +53,17 @@ def turns(vectors: NDArray[np.float32], shares: int) -> NDArray[np.float32]:
     Cost: O(shares + directions).
     """
     parts = []
+    # of nearly the same vectors: one less a cosine would be rounding error
+    exact = vectors.astype(np.float64)
     if shares:
-        parts.append(_turns(vectors[..., :shares]))
+        parts.append(_turns(exact[..., :shares]))
     if vectors.shape[-1] > shares:
-        parts.append(_turns(vectors[..., shares:]) * np.float32(0.5))
-    return np.concatenate(parts, axis=-1) if parts else np.zeros((*vectors.shape[:-2], 0), np.float32)
+        parts.append(_turns(exact[..., shares:]) * 0.5)
+    found = np.concatenate(parts, axis=-1) if parts else np.zeros((*vectors.shape[:-2], 0))
+    return found.astype(np.float32)
 
 
-def _turns(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def _turns(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
     products = vectors @ vectors.swapaxes(-1, -2)
     chosen = products.reshape(*vectors.shape[:-2], _COUNT * _COUNT).take(_PLACES, axis=-1)
     lengths = chosen[..., 3:6] * chosen[..., 6:]

@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+
+from edge_agent.drift.unlabelled.intake import CHANNELS_CAP, GROUPS, Intake, windowed_sensors
+
+
+def _named(sensors: tuple[str, ...], steps: int) -> list[str]:
+    return [f"{sensor}[{place}]" for place in range(steps) for sensor in sensors]
+
+
+@pytest.mark.parametrize(
+    ("names", "sensors"),
+    [
+        (_named(("ax", "ay", "gz"), 100), 3),
+        ([f"x[{place}]" for place in range(128)], 0),
+        ([*(f"a[{p}]" for p in range(16)), *(f"b[{p}]" for p in range(16))], 0),
+        (_named(("ax", "ay"), 4), 0),
+        (["AT", "AP"], 0),
+        ([*_named(("ax", "ay"), 10)[:-1], "odd[3]"], 0),
+    ],
+)
+def test_windows_are_known_by_their_names(names: list[str], sensors: int) -> None:
+    assert windowed_sensors(names) == sensors
+
+
+def test_a_sensors_window_becomes_mean_spread_and_roughness() -> None:
+    rng = np.random.default_rng(0)
+    windows = rng.normal(size=(5, 100, 3))
+    intake = Intake.of(windows.reshape(5, -1), _named(("ax", "ay", "gz"), 100), ("g",) * 300)
+
+    channels = intake(windows.reshape(5, -1), None)
+
+    assert intake.names == ("ax", "ay", "gz") * 3
+    np.testing.assert_allclose(channels[:, :3], windows.mean(1))
+    np.testing.assert_allclose(channels[:, 3:6], windows.std(1))
+    np.testing.assert_allclose(channels[:, 6:], np.abs(np.diff(windows, axis=1)).mean(1))
+
+
+def test_missing_readings_are_left_out_of_a_window_and_too_many_leave_none() -> None:
+    rng = np.random.default_rng(1)
+    windows = rng.normal(size=(1, 20, 2))
+    missing = np.zeros((1, 20, 2), np.bool_)
+    missing[0, ::4, 0] = True
+    missing[0, :12, 1] = True
+    intake = Intake.of(windows.reshape(1, -1), _named(("a", "b"), 20), ("",) * 40)
+
+    channels = intake(windows.reshape(1, -1), missing.reshape(1, -1))
+
+    there = windows[0, ~missing[0, :, 0], 0]
+    np.testing.assert_allclose(channels[0, [0, 2]], [there.mean(), there.std()])
+    assert np.isnan(channels[0, [1, 3, 5]]).all()
+
+
+def test_100000_features_become_256_channels() -> None:
+    rng = np.random.default_rng(2)
+    features = rng.normal(size=(40, 100_000)).astype(np.float32)
+    intake = Intake.of(features, [f"x[{place}]" for place in range(100_000)], ("",) * 100_000)
+
+    before, after = intake(features, None), intake(features + 0.5, None)
+
+    assert before.shape == (40, CHANNELS_CAP)
+    assert intake.names[-GROUPS:][0] == "group 1 of 64"
+    deviation = before[:, -GROUPS:].std()
+    assert np.abs((after - before)[:, -GROUPS:]).mean() > 0.3 * deviation
+
+
+def test_what_is_missing_in_a_group_counts_as_its_mean() -> None:
+    rng = np.random.default_rng(3)
+    features = rng.normal(3.0, size=(30, 400))
+    intake = Intake.of(features, [f"x{place}" for place in range(400)], ("",) * 400)
+    missing = np.zeros((30, 400), np.bool_)
+    missing[:] = True
+
+    channels = intake(features, missing)
+
+    assert np.isnan(channels[:, :-GROUPS]).all()
+    np.testing.assert_array_equal(channels[:, -GROUPS:], 0.0)
