@@ -17,10 +17,10 @@ import numpy as np
 
 from tests.benchmarks.accuracy_data.arms import WINDOW, Estimator, Shown, nannyml
 from tests.benchmarks.accuracy_data.shifts import KINDS, STRENGTHS, importances, tampered
-from tests.benchmarks.accuracy_data.tables import Case, keep, summary
+from tests.benchmarks.accuracy_data.tables import TAMPERED, Case, keep, summary
 from tests.benchmarks.accuracy_data.tasks import ELEC, GAS, INSECTS, TURBINE, Net, stream
 
-FIRST_SEED, SEEDS, DRAWS = 100, 5, 3
+FIRST_SEED, SEEDS, DRAWS = 100, 3, 3
 """Seeds below 100 were used while the rules were made."""
 STATIONARY_WINDOWS = 20
 
@@ -53,7 +53,7 @@ CONSTRUCTED = (
     Stretch(INSECTS, 3000, 10500, 2500, 1500),
     Stretch(INSECTS, 13500, 22500, 2500, 500),
     Stretch(INSECTS, 13500, 22500, 2500, 1500),
-    Stretch(GAS, 3933, 6233, 800, 600),
+    Stretch(GAS, 3633, 5933, 800, 600),
     Stretch(GAS, 1689, 3275, 500, 500),
     Stretch(GAS, 445, 1689, 350, 500, new=True),
     Stretch(ELEC, 24000, 32000, 2500, 1000, new=True),
@@ -93,7 +93,6 @@ def main(arguments: Sequence[str]) -> None:
         peer = None if options.no_peer else Path(work)
         cases = [run(stretch, "constructed", seeds, peer) for stretch in constructed]
         cases += [run(stretch, "stream", seeds, peer) for stretch in streams]
-        cases += [run(stretch, "tampered", seeds, None) for stretch in constructed]
     print(summary(cases))
     if options.save:
         print(f"saved: {keep(cases).name}")
@@ -105,6 +104,7 @@ def run(stretch: Stretch, part: str, seeds: Sequence[int], peer: Path | None) ->
     for seed in seeds:
         estimator, shown = windows(stretch, part, seed)
         case.windows.extend(shown)
+        print(f"{part}: {stretch.name}, seed {seed}: {len(shown)} windows", flush=True)
         if peer is not None and stream(stretch.source).classes:
             case.peer.extend(nannyml(estimator.reference, shown, peer).tolist())
     return case
@@ -132,12 +132,12 @@ def windows(stretch: Stretch, part: str, seed: int) -> tuple[Estimator, list[Sho
                 for _ in range(DRAWS):
                     chances = importances(rows.features[pool], kind, strength, rng)
                     shown.append(show(f"strength {strength:g}", rng.choice(pool, WINDOW, p=chances)))
-    elif part == "stream":
+        chosen, spread = rng.choice(pool, WINDOW), rows.features[pool].std(axis=0) + 1e-9
+        for name, readings in tampered(rows.features[chosen], spread, rng):
+            case = TAMPERED + name
+            shown.append(estimator.show(case, readings, net.outputs(readings), labels[chosen], go_on=False))
+    else:
         shown = [show("as before", rng.choice(pool, WINDOW)) for _ in range(STATIONARY_WINDOWS)]
         starts = range(stretch.ended, len(labels) - WINDOW + 1, WINDOW)
         shown += [show("stream", np.arange(start, start + WINDOW), go_on=True) for start in starts]
-    else:
-        chosen, spread = rng.choice(pool, WINDOW), rows.features[pool].std(axis=0) + 1e-9
-        for name, readings in tampered(rows.features[chosen], spread, rng):
-            shown.append(estimator.show(name, readings, net.outputs(readings), labels[chosen], go_on=False))
     return estimator, shown

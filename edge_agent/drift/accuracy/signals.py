@@ -17,7 +17,7 @@ from edge_agent.errors import DataError
 
 Floats = NDArray[np.float64]
 
-AXES = 16
+AXES, AXES_ROWS = 16, 1000
 COLUMNS_CAP = 4096
 SHARE_COLUMNS = 15
 """Classes whose probabilities are averaged on their own, the most frequent ones."""
@@ -64,18 +64,17 @@ class SignalMap:
         Args:
             labels: (n,) class numbers or targets.
 
-        Cost: a singular value decomposition of (n, c), once.
+        Cost: a decomposition of at most (1000, 1000), once.
         """
-        table = _table(observed)
-        inputs, embedded = _width(observed.features), table.shape[1] - _width(observed.features)
-        columns = np.unique(np.linspace(0, table.shape[1] - 1, min(table.shape[1], COLUMNS_CAP)).astype(np.int64))
-        table = table[:, columns]
+        inputs, embedded = _widths(observed)
+        every = inputs + embedded
+        columns = np.unique(np.linspace(0, every - 1, min(every, COLUMNS_CAP)).astype(np.int64))
+        table = _table(observed, columns)
         blocks = np.where(columns < inputs, (columns < inputs).sum(), (columns >= inputs).sum())
         centre, deviation = table.mean(axis=0), table.std(axis=0)
         deviation = np.maximum(deviation, 1e-6 * np.abs(centre) + _TINY)
         rate = 1.0 / (deviation * np.sqrt(blocks))
-        _, sizes, axes = np.linalg.svd((table - centre) * rate, full_matrices=False)
-        q = max(1, min(AXES, int((sizes > 1e-6 * sizes[0]).sum())))
+        axes, spread = _principal((table - centre) * rate)
         listed = np.zeros(0, np.int64)
         if classes is not None:
             listed = np.argsort(-np.bincount(labels.astype(np.int64), minlength=classes), kind="stable")
@@ -87,8 +86,8 @@ class SignalMap:
             columns=columns,
             centre=centre,
             rate=rate,
-            axes=np.asarray(axes[:q]),
-            spread=np.maximum(sizes[:q] / np.sqrt(len(table)), _TINY),
+            axes=axes,
+            spread=spread,
             classes=classes or 0,
             listed=listed,
             middle=empty,
@@ -123,11 +122,9 @@ class SignalMap:
         return above.reshape(len(signals), -1)
 
     def _raw(self, observed: Observed) -> tuple[Floats, Floats]:
-        table = _table(observed)
-        if table.shape[1] != self.inputs + self.embedded:
-            raise DataError(f"accuracy: rows of {table.shape[1]} numbers, not {self.inputs + self.embedded}")
-        if len(self.columns) < table.shape[1]:
-            table = table[:, self.columns]
+        if _widths(observed) != (self.inputs, self.embedded):
+            raise DataError(f"accuracy: rows of {sum(_widths(observed))} numbers, not {self.inputs + self.embedded}")
+        table = _table(observed, self.columns)
         scaled = (table - self.centre) * self.rate
         np.minimum(np.maximum(scaled, -_FAR, out=scaled), _FAR, out=scaled)
         along = scaled @ self.axes.T
@@ -176,13 +173,32 @@ def usable_rows(observed: Observed) -> NDArray[np.bool_]:
     return fine if observed.faulty is None else fine & ~observed.faulty.any(axis=1)
 
 
-def _width(features: NDArray[Any]) -> int:
-    return math.prod(features.shape[1:])
+def _principal(scaled: Floats) -> tuple[Floats, Floats]:
+    """(q, c) principal axes and (q,) deviations along them, of at most 1000 rows at even steps."""
+    some = scaled[np.unique(np.linspace(0, len(scaled) - 1, min(len(scaled), AXES_ROWS)).astype(np.int64))]
+    tall = len(some) > some.shape[1]
+    squares, sides = np.linalg.eigh(some.T @ some if tall else some @ some.T)
+    q = max(1, min(AXES, int((squares > 1e-12 * squares[-1]).sum())))
+    sizes = np.sqrt(np.maximum(squares[-q:][::-1], 0.0))
+    sides = sides[:, -q:][:, ::-1]
+    axes = sides.T if tall else (some.T @ sides / np.maximum(sizes, _TINY)).T
+    return np.ascontiguousarray(axes, np.float64), np.maximum(sizes / np.sqrt(len(some)), _TINY)
 
 
-def _table(observed: Observed) -> Floats:
-    rows = len(observed.features)
-    inputs = observed.features.reshape(rows, -1)
-    if observed.embeddings is None:
-        return inputs.astype(np.float64)
-    return np.concatenate([inputs, observed.embeddings.reshape(rows, -1)], axis=1).astype(np.float64)
+def _widths(observed: Observed) -> tuple[int, int]:
+    """Columns of features, and of embeddings."""
+    embedded = 0 if observed.embeddings is None else math.prod(observed.embeddings.shape[1:])
+    return math.prod(observed.features.shape[1:]), embedded
+
+
+def _table(observed: Observed, columns: NDArray[np.int64]) -> Floats:
+    """(n, c) the columns that are looked at, of features and embeddings side by side."""
+    rows, (inputs, embedded) = len(observed.features), _widths(observed)
+    if len(columns) == inputs + embedded:
+        parts = [observed.features.reshape(rows, -1)]
+        parts += [] if observed.embeddings is None else [observed.embeddings.reshape(rows, -1)]
+    else:
+        parts = [observed.features.reshape(rows, -1)[:, columns[columns < inputs]]]
+        if observed.embeddings is not None:
+            parts.append(observed.embeddings.reshape(rows, -1)[:, columns[columns >= inputs] - inputs])
+    return parts[0].astype(np.float64) if len(parts) == 1 else np.concatenate(parts, axis=1).astype(np.float64)

@@ -90,3 +90,38 @@ def test_a_regression_has_its_loss_estimated() -> None:
         assert len(known) >= 15
         assert np.mean([found.low <= truth <= found.high for found, truth in known]) >= 0.8
         assert abs(np.mean([found.value - truth for found, truth in known])) < 0.08
+
+
+def _classified(features: Floats, logits: Floats, labels: NDArray[np.int64], embeddings: Floats | None) -> Reference:
+    rows, width = len(labels), features.shape[1]
+    seen = Observed([str(row) for row in range(rows)], np.zeros(rows), features, logits, embeddings)
+    zeros, names = np.zeros(rows, np.int64), tuple(f"f{number}" for number in range(width))
+    return Reference(seen, np.zeros(rows), labels, 2, zeros, names, ("",) * width)
+
+
+@pytest.mark.parametrize(
+    ("features", "embeddings"),
+    [
+        (np.ones((600, 3)), None),
+        (np.tile(np.arange(600.0)[:, None], (1, 5_000)), None),
+        (np.random.default_rng(0).normal(size=(600, 4)), np.random.default_rng(1).normal(size=(600, 7))),
+        (np.random.default_rng(0).normal(size=(600, 4)), np.zeros((600, 5_000))),
+        (np.random.default_rng(0).integers(0, 255, (600, 1)).astype(np.float64), None),
+    ],
+)
+def test_odd_inputs_have_an_estimate(features: Floats, embeddings: Floats | None) -> None:
+    # constant, more columns than are looked at, with embeddings, embeddings that say nothing, one column; one logit
+    rng = np.random.default_rng(5)
+    labels = (rng.random(600) < 0.7).astype(np.int64)
+    logits = np.full((600, 1), 0.8)
+    reference = _classified(features, logits, labels, embeddings)
+    params = calibrate_accuracy(reference, batch_size=100, rng=rng)
+    state = AccuracyState.start(params)
+    for start in range(0, 500, 100):
+        rows = slice(start, start + 100)
+        part = None if embeddings is None else embeddings[rows]
+        ids, times = [str(row) for row in range(100)], np.zeros(100)
+        state, _ = step(params, state, Observed(ids, times, features[rows], logits[rows], part))
+    found = latest(params, state)
+    assert found is not None
+    assert found.refused or found.low <= labels[:500].mean() <= found.high
