@@ -83,7 +83,7 @@ def _settings(wanted: Wanted, played: Played) -> tuple[MonitorSection, SamplesSe
         return settings.monitor, settings.samples
     if played.labelled:
         return MonitorSection(), SamplesSection()
-    return MonitorSection(label_free="always"), SamplesSection()
+    return MonitorSection(label_rows=1), SamplesSection()
 
 
 def told_columns(texts: list[str]) -> dict[str, str]:

@@ -101,7 +101,7 @@ def watch_rules(section: MonitorSection, bundle: Bundle) -> WatchRules:
         manifest,
         labelled,
         served,
-        _policy(section, labelled.monitor),
+        _policy(section, labelled.monitor, manifest),
         season_of(section),
         arrivals=_part(ARRIVALS, manifest, arrays),
     )
@@ -124,13 +124,19 @@ def season_of(section: MonitorSection) -> SeasonParams | None:
     return SeasonParams(section.season_period_s, section.season_parts, section.season_offset_s)
 
 
-def _policy(section: MonitorSection, labelled: Monitor) -> PolicyParams:
-    """A rule that resets at once, as the published one, is followed at once."""
+def _policy(section: MonitorSection, labelled: Monitor, manifest: Manifest) -> PolicyParams:
+    """A rule that resets at once, as the published one, is followed at once.
+
+    A label-free monitor that promises nothing, since its reference supports no such rate, only warns, unless told.
+    """
+    spec = manifest.monitors.get(LABEL_FREE)
+    aims = spec is not None and spec.promise is not None and spec.promise.lowest_rate > spec.false_alarm_rate
+    label_free = "never" if section.label_free == "unlabelled" and aims else section.label_free
     resets = isinstance(labelled.params, LossRiseParams) and labelled.params.rearm_batches == 0
     return PolicyParams(
         calm_batches=1 if resets else section.calm_batches,
         cooldown_batches=0 if resets else section.cooldown_batches,
-        label_free="never" if section.label_free == "off" else section.label_free,
+        label_free="never" if label_free == "off" else label_free,
         label_rows=section.label_rows,
         label_delay_s=section.label_delay_s,
     )

@@ -38,7 +38,12 @@ def _scores(reference: Reference, batch_size: int) -> NDArray[Any]:
 
 def _label_free(reference: Reference, asked: Asked) -> Made:
     return calibrate_label_free(
-        reference, batch_size=asked.batch_size, rate=asked.rate, rng=asked.rng, progress=asked.progress
+        reference,
+        batch_size=asked.batch_size,
+        rate=asked.rate,
+        rng=asked.rng,
+        unsupported=asked.aimed,
+        progress=asked.progress,
     )
 
 
@@ -58,7 +63,7 @@ def _faults(reference: Reference, manifest: Manifest, batch_size: int, rng: np.r
 
 LABELLED_MAKERS = (Maker(LOSS_LEVEL, _losses, _loss_level),)
 """Of monitors that need losses alone."""
-MAKERS = (*LABELLED_MAKERS, Maker(LABEL_FREE, _scores, _label_free))
+MAKERS = (*LABELLED_MAKERS, Maker(LABEL_FREE, _scores, _label_free, aims=True))
 """Of all monitors that promise a rate of false alarms."""
 PLAIN_MAKERS = (
     PlainMaker(ACCURACY, _accuracy),

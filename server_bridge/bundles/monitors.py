@@ -25,8 +25,10 @@ from server_bridge.bundles.support import Asked, Maker, PlainMaker, Support
 from server_bridge.bundles.wish import Wish
 
 EFFECTIVE_LEAST = 10.0
-"""Independent batches. On a reference with fewer, no monitor but `loss-rise` is calibrated unless it is asked for: all
-that it could promise is a false alarm in less than 20 batches."""
+"""Independent batches. On a reference with fewer nothing is promised unless it is asked for: it would be more than a
+false alarm in 20 batches. Then `loss-rise` judges labels by its own rule, and what judges without labels only warns."""
+AIMED_RATE = 2e-3
+"""False alarms a batch that such a monitor's threshold would have on a stream of the reference's own blocks."""
 _ORDER_ROWS = 100
 
 Told = Callable[[str, float], None]
@@ -153,7 +155,7 @@ class _Task:
             except DataError as error:
                 self._unless_asked(maker.name, error, notes)
                 continue
-            if self.wish.false_alarms is None and support.effective_batches < EFFECTIVE_LEAST:
+            if self._aims(support) and not maker.aims:
                 notes.append(self._left_out(maker.name, support.effective_batches))
             else:
                 found[maker.name] = support
@@ -175,15 +177,23 @@ class _Task:
     def made(
         self, maker: Maker, support: Support, notes: list[str]
     ) -> tuple[MonitorSpec, dict[str, NDArray[Any]]] | None:
-        rate = max(self.wanted, support.lowest_rate)
-        asked = Asked(self.batch_size, rate, self._rng(maker.name), partial(self.told, maker.name))
+        aimed = self._aims(support)
+        rate = AIMED_RATE if aimed else max(self.wanted, support.lowest_rate)
+        asked = Asked(self.batch_size, rate, self._rng(maker.name), partial(self.told, maker.name), aimed)
         try:
             spec, arrays = maker.calibrate(self.reference, asked)
         except DataError as error:
             self._unless_asked(maker.name, error, notes)
             return None
         words = self._said(rate)
-        if rate > self.wanted:
+        if aimed:
+            words = f"none; aims at {words}, only warns"
+            worth = f"{support.effective_batches:.1f} independent batches of {self.batch_size}"
+            notes.append(
+                f"{maker.name} promises nothing and only warns: to it {len(self.reference)} rows are worth {worth}, "
+                f"{EFFECTIVE_LEAST:.0f} are needed"
+            )
+        elif rate > self.wanted:
             words += ", the lowest supported"
             notes.append(f"{maker.name} promises {words}; {self._said(self.wanted)} would need more rows")
         promise = spec.promise or PromiseSpec(
@@ -200,6 +210,10 @@ class _Task:
             notes.append(f"{maker.name} is left out: {error.problem}")
             return None
         return spec, dict(arrays)
+
+    def _aims(self, support: Support) -> bool:
+        """Whether the reference is worth too little for a promise that nobody asked for."""
+        return self.wish.false_alarms is None and support.effective_batches < EFFECTIVE_LEAST
 
     def _unless_asked(self, name: str, error: DataError, notes: list[str]) -> None:
         if self.wish.asked:

@@ -24,6 +24,7 @@ class Asked:
 
     Args:
         rate: false alarms a batch.
+        aimed: the reference does not support the rate: it is aimed at, and not promised.
         rng: the only source of chance.
         progress: told the share of the work that is done.
     """
@@ -32,6 +33,7 @@ class Asked:
     rate: float
     rng: np.random.Generator
     progress: Callable[[float], None]
+    aimed: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,13 @@ class Maker:
         name: in the manifest.
         series: (n,) or (n, k) what the monitor judges, by which the lowest rate is known beforehand.
         calibrate: gives the monitor.
+        aims: whether it is of use without a promise, as a warning; a monitor of losses is not: `loss-rise` stands by.
     """
 
     name: str
     series: Callable[[Reference, int], NDArray[Any]]
     calibrate: Callable[[Reference, Asked], Made]
+    aims: bool = False
 
 
 @dataclass(frozen=True)

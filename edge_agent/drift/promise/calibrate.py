@@ -74,6 +74,7 @@ def calibrate(
     rate: float,
     rng: np.random.Generator,
     segments: NDArray[np.int64] | None = None,
+    unsupported: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Promise:
     """The threshold at which a monitor fitted on all rows of a reference keeps a false-alarm rate on data like them.
@@ -92,6 +93,7 @@ def calibrate(
         rate: false alarms a batch, 0 < rate < 1.
         rng: the only source of chance.
         segments: (n,) rising numbers of stretches without a gap, whose ends no block crosses; None: all is one.
+        unsupported: also give a threshold for a rate below ``lowest_rate``, which is then aimed at and not promised.
         progress: told the share that is done, 0 to 1.
 
     Returns:
@@ -105,7 +107,7 @@ def calibrate(
     Cost: 40 fits and about 40 x 40 / rate batches (rates under 1e-3: as at 1e-3, and the tail beyond it exponential in
         the statistic), and 200 / rate batches, at most 1,000,000, with all rows. Memory: 4,000,000 row numbers.
     """
-    effective, block = _supported(series, batch_size, rate)
+    effective, block = _supported(series, batch_size, rate, refuse=not unsupported)
     rows = len(series)
     blocks = Blocks.of(rows, block, segments)
     tell = progress or (lambda _share: None)
@@ -187,14 +189,14 @@ class _Plan:
         return cls(max(100, total // batches), batches)
 
 
-def _supported(series: NDArray[Any], batch_size: int, rate: float) -> tuple[float, int]:
+def _supported(series: NDArray[Any], batch_size: int, rate: float, *, refuse: bool) -> tuple[float, int]:
     if not 0 < rate < 1:
         raise DataError(f"a false-alarm rate of {rate} a batch cannot be promised", "give one between 0 and 1")
     _refuse_few(len(series), batch_size)
     depends = dependence(series)
     effective = len(series) / (batch_size * depends.inflation)
     lowest = SUPPORT_BATCHES / effective
-    if rate < lowest:
+    if refuse and rate < lowest:
         needed = math.ceil(len(series) * lowest / rate)
         raise DataError(
             f"{len(series)} reference rows, worth {effective:.1f} independent batches of {batch_size}, do not support "
