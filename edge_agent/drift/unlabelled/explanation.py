@@ -42,14 +42,14 @@ def explain(
     history: History,
     standing: Standing,
     evidence: NDArray[np.float32],
-    statistic: float,
+    said: Finding,
 ) -> Finding:
     """The finding of a batch at which the monitor warns.
 
     Args:
         history: with this batch.
         evidence: (statistics,) of this batch.
-        statistic: the monitor's.
+        said: the finding so far.
 
     Cost: O(history x columns + n channels^2).
     """
@@ -62,16 +62,9 @@ def explain(
     change = _Change(params, standing, mean, float(weights[:certain].sum()) * params.batch_size)
     shift, named = change.kind()
     attributions = [*named, *change.inputs(1.0 - sum(one.weight for one in named))]
-    if not attributions or float((evidence * params.of_inputs).max()) <= params.warning_threshold:
+    if not attributions or float((evidence * params.of_inputs).max()) <= said.warning_threshold:
         attributions = [*change.answers(), *attributions]
-    return Finding(
-        statistic,
-        params.threshold,
-        params.warning_threshold,
-        began_samples=int(seen),
-        shift=shift,
-        attributions=tuple(attributions[:MOST]),
-    )
+    return replace(said, began_samples=int(seen), shift=shift, attributions=tuple(attributions[:MOST]))
 
 
 def _memory(params: "LabelFreeParams", evidence: NDArray[np.float32]) -> float:

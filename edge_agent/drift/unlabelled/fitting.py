@@ -30,6 +30,7 @@ CLASSES_TOLD_CAP = 64
 _FOLDS = 10
 _RIDGE = 1e-4
 _ROWS_A_COMPONENT = 20
+_PLANE_SHARE = 0.99  # of the embeddings' variance, at most, lies in their plane
 _STREAMS, _BATCHES, _SETTLING = 48, 260, 100
 _LEVEL_ROWS_DRAWN = 20_000
 _LONG = 200  # rows a channel from which on a precision matrix fits rows it has not seen as well as its own
@@ -188,9 +189,10 @@ def _plane(
     centre = flat[sound].mean(axis=0)
     away = flat - centre
     variances, vectors = np.linalg.eigh(away[sound].T @ away[sound] / max(1, int(sound.sum())))
-    most = min(COMPONENTS_CAP, int(sound.sum()) // _ROWS_A_COMPONENT, len(variances))
-    order = np.argsort(-variances)[:most]
-    order = order[variances[order] > 1e-9 * max(float(variances.max()), 1e-30)]
+    order = np.argsort(-variances)
+    # something is left over for the residue, far above rounding
+    enough = int(np.searchsorted(np.cumsum(variances[order]), _PLANE_SHARE * variances.sum()))
+    order = order[: min(COMPONENTS_CAP, int(sound.sum()) // _ROWS_A_COMPONENT, enough)]
     lengths = np.sqrt(variances[order])
     basis = vectors[:, order] / lengths
     return (

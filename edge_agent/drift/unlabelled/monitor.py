@@ -27,6 +27,9 @@ from edge_agent.errors import DataError
 __all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "rebaseline", "step"]
 
 _ARRAYS = ("means", "level", "per_deviation", "signals", "turn_factors", "sums", "squares")
+OWN_FACTOR = 1.5
+"""On the thresholds where the inputs' level was learnt from the stream: their ranks are still the reference's, where
+they may lie at its ends."""
 _LEAST_SPREAD = 0.3
 """Of the reference's: a deviation that is learnt from a few batches counts as no less."""
 
@@ -169,18 +172,19 @@ def _judge(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) ->
         learns_inputs=state.learns_inputs,
         own_inputs=state.own_inputs,
         own_answers=state.own_answers,
-        inputs_alarmed=of_inputs > params.threshold,
+        inputs_alarmed=of_inputs > (OWN_FACTOR if state.own_inputs else 1.0) * params.threshold,
         batches=state.batches + 1,
     )
     if state.learning:
         following = _learnt(params, following, batch)
-    if statistic <= params.warning_threshold:
-        return following, Finding(statistic, params.threshold, params.warning_threshold, rows=batch.rows)
+    raised = OWN_FACTOR if state.own_inputs else 1.0
+    said = Finding(statistic, raised * params.threshold, raised * params.warning_threshold, rows=batch.rows)
+    if not said.warning:
+        return following, said
     channels = params.scoring.intake.channels
     latest = (batch.scores[:, :channels] - state.level[:channels]).astype(np.float64)
     known = Standing(latest, state.level, state.per_deviation, state.own_inputs)
-    told = explain(params, following.history, known, evidence, statistic)
-    return following, replace(told, rows=batch.rows)
+    return following, explain(params, following.history, known, evidence, said)
 
 
 def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState:

@@ -21,6 +21,7 @@ DIRECTIONS_CAP = 256
 CONDITIONAL_CAP = 4.0
 _COMPONENT_CAP = 4.0
 _TINY = 1e-12
+_ROUNDING = 1e-5
 _LARGEST = 1e15
 _SAME_MODEL = "the bundle was calibrated for another model: build it again"
 
@@ -268,8 +269,9 @@ def certainty(logits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray
 
 def log_residue(centred: NDArray[Any], components: NDArray[Any]) -> NDArray[Any]:
     """(n, 1) log of the squared length that the components, before scaling, leave of an embedding."""
-    left = np.einsum("ij,ij->i", centred, centred) - np.einsum("ij,ij->i", components, components)
-    return np.asarray(np.log(np.maximum(left, _TINY))[:, None])
+    whole = np.einsum("ij,ij->i", centred, centred)
+    left = whole - np.einsum("ij,ij->i", components, components)
+    return np.asarray(np.log(np.maximum(left, _ROUNDING * whole + _TINY))[:, None])
 
 
 def unit_rows(embeddings: NDArray[Any]) -> NDArray[Any]:
