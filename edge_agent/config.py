@@ -110,7 +110,8 @@ class MonitorSection(Section):
     """The drift monitors, and what follows from what they say (`docs/drift.md`, Policy).
 
     `rule` is the labelled monitor that decides: `default` (or, as it was called before, `calibrated`) takes the
-    bundle's, `loss-level` and `loss-rise` name one, `published` is CLMA's Algorithm 4 with `gamma`. `label_free`: an
+    bundle's, `loss-level` and `loss-rise` name one, `published` is CLMA's Algorithm 4 with `gamma`. `baseline`: what is
+    normal is what the bundle's reference says, or what the first batches on this gateway say. `label_free`: an
     alarm of the monitor without labels raises a flag where labels are scarce (`unlabelled`), `always`, `never`, or that
     monitor does not run (`off`). Labels are scarce when for `label_rows` served samples no batch of labelled ones was
     judged, or a tenth of the labels takes longer than `label_delay_s`. `calm_batches` end a warning, for
@@ -120,6 +121,7 @@ class MonitorSection(Section):
 
     rule: Literal["default", "calibrated", "loss-level", "loss-rise", "published"] = "default"
     gamma: Positive = 0.1
+    baseline: Literal["bundle", "gateway"] = "bundle"
     bucket_s: Positive = 60.0
     label_free: Literal["unlabelled", "always", "never", "off"] = "unlabelled"
     label_rows: Annotated[int, Field(ge=1)] = 2000

@@ -80,7 +80,7 @@ def test_tls_files_of_both_brokers_start_at_the_files_folder(tmp_path: Path) -> 
         (LEAST + "[monitor]\ngamma = 0\n", ["[monitor] gamma = 0", "greater than 0"]),
         (LEAST + "[monitor]\ngamma = inf\n", ["[monitor] gamma = inf", "finite"]),
         (LEAST + "[monitor]\nbucket_s = nan\n", ["[monitor] bucket_s = nan"]),
-        (LEAST + '[monitor]\nrule = "best"\n', ["[monitor] rule = 'best'", "'calibrated' or 'published'"]),
+        (LEAST + '[monitor]\nrule = "best"\n', ["[monitor] rule = 'best'", "'loss-rise' or 'published'"]),
         (LEAST + "[samples]\nproof_share = 1.0\n", ["[samples] proof_share = 1.0", "less than 1"]),
         (LEAST + "[training]\nmemory_bytes = 10\n", ["[training] memory_bytes = 10", "67108864"]),
         (LEAST + "[report]\nstate_interval_s = 0.1\n", ["[report] state_interval_s = 0.1", "0.5"]),

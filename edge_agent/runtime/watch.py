@@ -252,7 +252,7 @@ class DriftWatch:
         return {ARRIVALS}
 
     def _activate(self, active: Prepared) -> None:
-        """New weights: every monitor begins anew by its own rule; the first start keeps fresh states.
+        """New weights: every monitor begins anew by its own rule; at the first start the bundle's levels may hold.
 
         What waits for a full batch was served by the weights before and is judged no more, even if they come back.
         """
@@ -294,5 +294,6 @@ def _rebaselined(rules: WatchRules, before: Standing, *, goes_on: bool) -> dict[
     states: dict[str, MonitorState] = {}
     for one in rules.every:
         state = before.states[one.monitor.name] if goes_on else one.monitor.start()
-        states[one.monitor.name] = one.monitor.rebaseline(state) if before.place.weights else state
+        begins = before.place.weights or (rules.learns and one.monitor.role in (Role.LABELLED, Role.LABEL_FREE))
+        states[one.monitor.name] = one.monitor.rebaseline(state) if begins else state
     return states

@@ -51,6 +51,7 @@ class WatchRules:
         labelled: the monitor that judges losses.
         served: those that judge samples as they are served.
         arrivals: what is known of the labels; None: the bundle has no such part.
+        learns: whether what is normal is learnt from the first batches on a gateway, not taken from the bundle.
     """
 
     bundle: str
@@ -60,6 +61,7 @@ class WatchRules:
     policy: PolicyParams = field(default_factory=PolicyParams)
     season: SeasonParams | None = None
     arrivals: Watched | None = None
+    learns: bool = False
 
     @property
     def monitors(self) -> tuple[Monitor, ...]:
@@ -104,6 +106,7 @@ def watch_rules(section: MonitorSection, bundle: Bundle) -> WatchRules:
         _policy(section, labelled.monitor, manifest),
         season_of(section),
         arrivals=_part(ARRIVALS, manifest, arrays),
+        learns=section.baseline == "gateway",
     )
 
 

@@ -21,6 +21,7 @@ from edge_agent.ota.command_keys import verify_signature
 from edge_agent.runtime.local_work import LocalWork, OperatorLimits, Serving
 from edge_agent.runtime.orders import Orders
 from edge_agent.runtime.training_orders import lineage
+from edge_agent.runtime.watch_standing import StandingTable
 from edge_agent.training import supervisor, worker
 from edge_agent.training.job import JOB_FILE, RESULT_FILE, WorkerLimits
 from edge_agent.training.progress import ProgressPipe
@@ -35,6 +36,7 @@ from tests.link.peers import TOPICS
 from tests.power_cut import Power, at_every_step, until_the_cut
 from tests.runtime.bench import BATCH, Parts
 from tests.runtime.desk import FLEET, GATEWAY, TRAIN, HeardSession, Signer
+from tests.runtime.watched import OWN, SIZE, drawn, labelled, labels_of, rules_of, served_of, watched_bundle
 from tests.training.stored_samples import store_samples
 from tests.training.tiny_bundle import tiny_weights
 
@@ -42,6 +44,7 @@ BASE = encode_weights(tiny_weights(3))
 LOW, HIGH = [False] * BATCH, [True] * BATCH
 STREAM = [LOW, LOW, HIGH, HIGH, LOW, LOW, LOW, HIGH, HIGH]
 FLAGS = 2
+MOVED = [0.0] * 2 + [5.0] * 5
 
 
 def test_every_flag_is_raised_once_whichever_step_of_recording_and_judging_fails(
@@ -70,6 +73,64 @@ def test_every_flag_is_raised_once_whichever_step_of_recording_and_judging_fails
         return power
 
     assert at_every_step(act, tmp_path) > len(STREAM)
+
+
+def test_every_monitors_state_is_what_was_committed_whichever_step_fails(tmp_path: Path, bundle: Bundle) -> None:
+    """Labels judged once each, samples at most once; no state without its flag, no flag twice."""
+    watched = watched_bundle(bundle)
+    rules = rules_of(watched, label_free="always", calm_batches=2, cooldown_batches=0)
+    template = tmp_path / "template"
+    template.mkdir()
+    first = Parts(template, watched, rules=rules)
+    first.activate(OWN, 1)
+    first.watch.consume([], first.active)
+    first.close()
+
+    def act(path: Path, k: int) -> Power:
+        shutil.copytree(template, path)
+        parts = Parts(path, watched, rules=rules)
+        parts.activate(OWN, 1)
+        with until_the_cut(k, path) as power:
+            for number in range(len(MOVED)):
+                _serve(parts, watched, number)
+        committed = _states(parts)
+        parts.close()
+        again = Parts(path, watched, rules=rules)
+        again.activate(OWN, 1)
+        assert _states(again) == committed
+        again.store.resume_after(again.watch.cursor)
+        done = _labelled(again) // SIZE
+        again.watch.consume([], again.active)
+        for number in range(done, len(MOVED)):
+            _serve(again, watched, number)
+        at, flags = again.watch.standing, again.flags()
+        assert at.batches["loss-level"] == len(MOVED)
+        assert len(MOVED) - 2 <= at.batches["label-free"] <= len(MOVED)
+        assert [flag.firing for flag in flags] == list(range(1, at.policy.flags + 1))
+        assert len({flag.flag_id for flag in flags}) == len(flags)
+        assert flags, "the shift lasts longer than what a cut may cost"
+        again.close()
+        shutil.rmtree(path)
+        return power
+
+    assert at_every_step(act, tmp_path) > 2 * len(MOVED)
+
+
+def _serve(parts: Parts, bundle: Bundle, number: int) -> None:
+    x, outputs = drawn(SIZE, number, moved=MOVED[number])
+    batch, made = served_of(bundle, number * SIZE, x, outputs)
+    with parts.samples_db.transaction():
+        rows = parts.store.add(batch, made, float(number))
+        rows += parts.store.label(labelled(number * SIZE, labels_of(outputs, 1000 + number)), float(number))
+    parts.watch.consume(rows, parts.active, [(batch, made)], now_s=float(number))
+
+
+def _states(parts: Parts) -> dict[str, dict[str, bytes]]:
+    """What a standing would be if it were read again."""
+    table = StandingTable(parts.agent_db)
+    at = table.load(parts.watch.rules)
+    states = {name: {key: a.tobytes() for key, a in one.to_arrays().items()} for name, one in at.states.items()}
+    return states | {"policy": {"": repr((at.policy, at.place, at.findings, at.facts)).encode()}}
 
 
 def _feed(parts: Parts, start: int) -> None:

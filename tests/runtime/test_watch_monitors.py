@@ -275,6 +275,15 @@ def _some_flag() -> FlagEvent:
     )
 
 
+def test_a_gateway_may_learn_what_is_normal_there(tmp_path: Path, whole: Bundle) -> None:
+    one = Gateway(tmp_path, whole, rules_of(whole, label_free="always", baseline="gateway"))
+    one.serve(SIZE, label=True)
+    states = {name: state.to_arrays() for name, state in one.watch.standing.states.items()}
+    level, free = states["loss-level"]["counters"].tolist(), states["label-free"]["counts"].tolist()
+    assert (level, free[0]) == ([7 * SIZE, SIZE, 1], 15), "7 and 15 batches of the warm-ups are left"
+    one.parts.close()
+
+
 def test_another_bundle_brings_its_own_monitors(parts: Parts, whole: Bundle) -> None:
     parts.feed(0, [False] * BATCH)
     watch = DriftWatch(
