@@ -79,8 +79,6 @@ class ReplayLog:
         """Faults that began or ended in the batch of a moment."""
         for report in screened.reports:
             self._fault(moment, report)
-        if screened.untold:
-            self.passed_over("faults that began or ended in one batch beyond the first 32", screened.untold)
 
     def estimated(self, watch: DriftWatch) -> None:
         """The latest estimate without labels, if it is another one."""
