@@ -91,6 +91,18 @@ class Session:
             raise DataError(f"{self.what} cannot run: {first_line(error)}") from error
         return dict(zip(wanted, values, strict=True))
 
+    def single(self, feeds: Mapping[str, NDArray[Any]], wanted: Sequence[str]) -> NDArray[Any]:
+        """The one output that is ``wanted``.
+
+        Raises:
+            DataError: as :meth:`run`.
+        """
+        try:
+            output: NDArray[Any] = self.native.run(wanted, feeds)[0]
+        except RUNTIME_ERRORS as error:
+            raise DataError(f"{self.what} cannot run: {first_line(error)}") from error
+        return output
+
 
 def first_line(error: Exception) -> str:
     """The first line of a foreign error, which for onnxruntime says what and where."""

@@ -1,7 +1,7 @@
 """The hot path's thread: source, prediction, sink, and on to the recorder."""
 
 import queue
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -20,9 +20,8 @@ UNKNOWN_TASKS_NAMED = 16
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Recordable:
-    """What one read of the source gave, with its predictions."""
+class Recordable(NamedTuple):
+    """What one read of the source gave, with its predictions; a tuple, since one is made for every read."""
 
     batch: SampleBatch | None
     served: Served | None
@@ -74,6 +73,10 @@ class Pipeline(ThreadPart):
             self._take(read.samples, read.labels)
 
     def _take(self, batch: SampleBatch | None, labels: list[Label]) -> None:
+        if batch is not None and batch.ids and not self._server.active.tasks:
+            made = self._predict(batch)
+            self._hand_on(None if made is None else batch, made, labels)
+            return
         parts = self._parts(batch) if batch is not None and len(batch.ids) else []
         served = [(part, made) for part in parts if (made := self._predict(part)) is not None]
         for part, made in served[:-1]:

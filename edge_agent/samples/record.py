@@ -28,7 +28,7 @@ def are_sample_ids(names: list[str]) -> bool:
 
 
 class Part(StrEnum):
-    """What a sample may be used for. ``unfit``: a feature is not finite, or broken; it is monitored, never trained on."""
+    """What a sample may be used for. ``unfit``: a feature is not finite or broken; monitored, never trained on."""
 
     TRAIN = "train"
     PROOF = "proof"
@@ -57,9 +57,8 @@ class Sample:
     task: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
-    """The truth about a sample: a class number or a target value."""
+class Label(NamedTuple):
+    """The truth about a sample: a class number or a target value; a tuple, since one is made for every label."""
 
     id: str
     value: float | int

@@ -39,6 +39,11 @@ def row_right(kind: Kind, rows: Sequence[LabelledRow]) -> NDArray[np.bool_]:
 
 def _alike(rows: Sequence[LabelledRow]) -> Iterator[tuple[list[int], NDArray[np.float32], NDArray[Any]]]:
     """Places, outputs and labels of the rows whose outputs are equally wide."""
+    outputs = [row.output for row in rows]
+    if len({len(output) for output in outputs}) == 1:
+        labels = np.array([row.label for row in rows])
+        yield list(range(len(rows))), np.concatenate(outputs).reshape(len(rows), -1), labels
+        return
     places: dict[int, list[int]] = {}
     for place, row in enumerate(rows):
         places.setdefault(len(row.output), []).append(place)

@@ -1,7 +1,7 @@
 """Serving: one active model, replaced in one step between two batches."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -179,8 +179,8 @@ def watched_embedding(manifest: Manifest) -> str | None:
 
 
 def _run(model: InferenceModel, prepared: Prepared, features: Mapping[str, NDArray[Any]]) -> Served:
-    wanted = [model.primary] if prepared.embedding is None else [model.primary, prepared.embedding]
-    outputs = model.run(features, wanted)
-    primary = np.asarray(outputs[model.primary], dtype=np.float32)
-    made = Served(primary, prepared.bundle, prepared.weights, prepared.version, prepared.cohort)
-    return made if prepared.embedding is None else replace(made, embeddings=outputs[prepared.embedding])
+    made = (prepared.bundle, prepared.weights, prepared.version, prepared.cohort)
+    if prepared.embedding is None:
+        return Served(np.asarray(model.predict(features), dtype=np.float32), *made)
+    outputs = model.run(features, [model.primary, prepared.embedding])
+    return Served(np.asarray(outputs[model.primary], dtype=np.float32), *made, outputs[prepared.embedding])

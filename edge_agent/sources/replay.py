@@ -4,6 +4,7 @@ import heapq
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -86,7 +87,8 @@ class ReplaySource:
         self._row = 0
         self._pass = first_pass
         self._played = 0
-        self._labels: list[tuple[float, int, Label]] = []
+        self._labels: deque[tuple[float, int, Label]] | list[tuple[float, int, Label]]
+        self._labels = deque() if self._recording.delays is None else []
         self._span_s = self._pass_span_s()
 
     @property
@@ -106,14 +108,17 @@ class ReplaySource:
         if self._closed.is_set() or (size == 0 and not self._labels):
             return None
         due_s = (self._played + size - 1) / self._rate_hz if size else self._labels[0][0]
-        now_s = self._wait(now_s, due_s, timeout_s)
-        if self._closed.is_set():
-            return None
+        if due_s > now_s:
+            now_s = self._wait(now_s, due_s, timeout_s)
+            if self._closed.is_set():
+                return None
         samples = None
         if size and due_s <= now_s:
-            self._fall_back(now_s - due_s)
+            if now_s - due_s > CATCH_UP_S:
+                self._fall_back(now_s - due_s)
+                now_s = min(now_s, self._now_s())
             samples = self._take(size)
-        return SourceBatch(samples, self._due_labels(min(now_s, self._now_s())))
+        return SourceBatch(samples, self._due_labels(now_s))
 
     def close(self) -> None:
         """End the replay; a read under way returns."""
@@ -132,7 +137,7 @@ class ReplaySource:
         return self._now_s()
 
     def _fall_back(self, late_s: float) -> None:
-        if late_s > CATCH_UP_S and self._start_s is not None:
+        if self._start_s is not None:
             self._start_s += late_s - CATCH_UP_S
             _log.info("replay_behind", late_s=round(late_s, 3), moved_back_s=round(late_s - CATCH_UP_S, 3))
 
@@ -164,14 +169,23 @@ class ReplaySource:
         if recording.labels is None:
             return
         values = recording.labels[start:stop].tolist()
+        if isinstance(self._labels, deque):
+            for number, (sample_id, value) in enumerate(zip(ids, values, strict=True), self._played):
+                if value == value and len(self._labels) < LABELS_DUE_CAP:  # NaN is what is not itself
+                    self._labels.append((number / self._rate_hz + self._delay_s, number, Label(sample_id, value)))
+            return
         delays = [self._delay_s] * len(ids) if recording.delays is None else recording.delays[start:stop].tolist()
         for number, (sample_id, value, delay_s) in enumerate(zip(ids, values, delays, strict=True), self._played):
-            never = delay_s != delay_s or value != value  # NaN is what is not itself
+            never = delay_s != delay_s or value != value
             if not never and len(self._labels) < LABELS_DUE_CAP:
                 heapq.heappush(self._labels, (number / self._rate_hz + delay_s, number, Label(sample_id, value)))
 
     def _due_labels(self, now_s: float) -> list[Label]:
         due = []
+        if isinstance(self._labels, deque):
+            while self._labels and self._labels[0][0] <= now_s:
+                due.append(self._labels.popleft()[2])
+            return due
         while self._labels and self._labels[0][0] <= now_s:
             due.append(heapq.heappop(self._labels)[2])
         return due
