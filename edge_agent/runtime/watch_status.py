@@ -80,7 +80,7 @@ def _reason(rules: WatchRules, role: Role, good_for: Labels) -> str:
     if role is Role.ACCURACY:
         return "it is an estimate"
     if rules.policy.label_free == "never":
-        return "the settings say so"
+        return "its reference was too short to promise few false alarms" if rules.unproven else "the settings say so"
     return "labels come, and the loss decides" if good_for is Labels.DECIDE else "the loss decides"
 
 

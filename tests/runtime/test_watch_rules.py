@@ -9,7 +9,8 @@ from edge_agent.drift.policy.verdict import PolicyParams
 from edge_agent.errors import ConfigError
 from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.watch_rules import season_of, watch_rules
-from edge_agent.wire.manifest import MonitorSpec
+from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
+from tests.runtime.watched import watched_bundle
 
 RULE = LossRiseParams(gamma=0.7, batch_size=24, clip=5.0, warmup_batches=3)
 
@@ -28,6 +29,37 @@ def test_the_default_of_a_bundle_of_before_is_its_calibrated_rise(calibrated: Bu
     assert rules.policy == PolicyParams()
 
 
+def test_the_default_is_the_level_where_the_bundle_has_it(bundle: Bundle) -> None:
+    rules = watch_rules(MonitorSection(), watched_bundle(bundle))
+    assert [one.name for one in rules.monitors] == ["loss-level", "label-free"]
+    assert rules.arrivals is not None
+    assert watch_rules(MonitorSection(rule="loss-rise"), watched_bundle(bundle)).labelled.monitor.name == "loss-rise"
+
+
+@pytest.mark.parametrize(
+    ("rate", "lowest", "rule", "label_free"),
+    [
+        (2e-3, 2e-3, "loss-level", "unlabelled"),
+        (0.05, 0.05, "loss-rise", "never"),
+        (0.05, 0.01, "loss-level", "unlabelled"),
+    ],
+    ids=["few false alarms", "a reference too short for fewer", "as many as were asked for"],
+)
+def test_a_monitor_that_had_to_promise_too_much_is_not_the_default_and_only_warns(
+    bundle: Bundle, rate: float, lowest: float, rule: str, label_free: str
+) -> None:
+    whole = watched_bundle(bundle)
+    promise = PromiseSpec(lowest_rate=lowest)
+    update = {"false_alarm_rate": rate, "promise": promise}
+    specs = whole.manifest.monitors
+    changed = {name: specs[name].model_copy(update=update) for name in ("loss-level", "label-free")}
+    manifest = whole.manifest.model_copy(update={"monitors": specs | changed})
+    rules = watch_rules(MonitorSection(), Bundle(whole.path, whole.digest, manifest))
+    assert (rules.labelled.monitor.name, rules.policy.label_free) == (rule, label_free)
+    told = watch_rules(MonitorSection(rule="loss-level", label_free="always"), Bundle(whole.path, "", manifest))
+    assert (told.labelled.monitor.name, told.policy.label_free) == ("loss-level", "always")
+
+
 def test_the_published_rule_takes_the_operators_gamma_and_the_bundles_batch_and_resets_at_once(
     calibrated: Bundle,
 ) -> None:
@@ -39,7 +71,7 @@ def test_the_published_rule_takes_the_operators_gamma_and_the_bundles_batch_and_
 @pytest.mark.parametrize(
     ("rule", "named"),
     [
-        ("calibrated", "loss-level"),
+        ("calibrated", "loss-rise"),
         ("published", "loss-rise"),
         ("loss-rise", "loss-rise"),
         ("loss-level", "loss-level"),

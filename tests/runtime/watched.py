@@ -13,7 +13,7 @@ from edge_agent.drift.losses import sample_losses
 from edge_agent.drift.observed import Observed
 from edge_agent.drift.reference import Reference
 from edge_agent.drift.sequential.calibration import calibrate_loss_level
-from edge_agent.model.bundle import Bundle, file_digests, write_bundle
+from edge_agent.model.bundle import Bundle, file_digests, load_bundle, write_bundle
 from edge_agent.runtime.watch_rules import WatchRules, watch_rules
 from edge_agent.samples.record import Label, SampleBatch
 from edge_agent.serving.server import Served
@@ -60,6 +60,8 @@ def _calibrated() -> tuple[dict[str, MonitorSpec], bytes]:
 def watched_bundle(bundle: Bundle) -> Bundle:
     """The bundle, with monitors; beside it, once."""
     path = bundle.path.with_name(f"{bundle.path.name}-watched")
+    if path.exists():
+        return load_bundle(path)
     specs, arrays = _calibrated()
     files = {name: bundle.read(name) for name in bundle.manifest.files} | {"drift.safetensors": arrays}
     features = [FeatureSpec(name=name) for name in NAMES]
