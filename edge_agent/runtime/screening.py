@@ -153,8 +153,8 @@ class Screening:
             return batch
         state, screened = faults.step(screen.params, state, seen)
         self._state, self._touched = state, True
-        if screened.reports or screened.untold:
-            self._place = self._told(screened.reports, screened.untold)
+        if screened.reports:
+            self._place = self._told(screened.reports)
         if screened.faulty is None:
             return batch
         broken = int(np.count_nonzero(screened.faulty.any(axis=1)))
@@ -205,8 +205,8 @@ class Screening:
         pending = (*self._place.pending, *(event.model_dump_json() for event in ends))
         self._place = replace(self._place, bundle=bundle, open={}, pending=pending)
 
-    def _told(self, reports: tuple[FaultReport, ...], more: int) -> ScreenPlace:
-        place = replace(self._place, untold=self._place.untold + more)
+    def _told(self, reports: tuple[FaultReport, ...]) -> ScreenPlace:
+        place = self._place
         for report in reports:
             key = str(report.sensor)
             if report.until_s is not None and report.sensor >= 0:

@@ -7,12 +7,13 @@ import structlog
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, delete, func, insert, select
 
-from edge_agent.wire.messages import CountsEvent, Event, EventBody, FlagEvent
+from edge_agent.wire.messages import CountsEvent, Event, EventBody, FlagEvent, SensorFaultEvent
 from server_bridge.store.counts import CountTable
 from server_bridge.store.database import Database, upsert
 from server_bridge.store.decisions import DecisionTable, Fact
 from server_bridge.store.flags import FlagTable
 from server_bridge.store.marks import Mark
+from server_bridge.store.sensor_faults import record_fault
 from server_bridge.store.tables import EVENTS, OUTBOX_MARKS
 
 EPOCHS_KEPT = 8
@@ -48,7 +49,7 @@ class EventTable:
         database: where they are kept.
         flags: takes the flags among them.
         counts: takes the holdout counts, which replace each other and are not logged.
-        decisions: told of what is missing.
+        decisions: told of what is missing, and of faults of sensors.
 
     Attributes:
         setbacks: how often the store has gone back (see :mod:`server_bridge.store.setback`). A mark that is
@@ -134,6 +135,10 @@ class EventTable:
             return
         if isinstance(body, FlagEvent) and not self._flags.record(event.gateway, body, now_s):
             return  # said again, perhaps for a bridge that lost it
+        if isinstance(body, SensorFaultEvent):
+            if self._holds(connection, event):
+                return  # told twice, as after a power cut
+            record_fault(self._decisions, event.gateway, body, now_s)
         row = {
             "gateway": event.gateway,
             "epoch": event.epoch,
@@ -144,6 +149,12 @@ class EventTable:
             "body": body.model_dump_json(by_alias=True),
         }
         connection.execute(insert(EVENTS).values(**row))
+
+    def _holds(self, connection: Connection, event: Event) -> bool:
+        """Whether the same was said before, under another sequence."""
+        mine = (EVENTS.c.gateway == event.gateway, EVENTS.c.kind == event.body.kind)
+        same = EVENTS.c.body == event.body.model_dump_json(by_alias=True)
+        return connection.execute(select(EVENTS.c.id).where(*mine, same).limit(1)).first() is not None
 
     def _mark(self, connection: Connection, gateway: str, epoch: str) -> tuple[Mark, int]:
         """Which sequences are done, and how often the store had gone back when that was written."""

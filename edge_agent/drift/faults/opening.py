@@ -108,8 +108,10 @@ def _begin(
     """(c,) bool: sensors at which a fault begins with this batch."""
     _count_broken(changed, evidence)
     free = changed["kind"] == Kind.NONE
-    many = free & evidence.broken.any(axis=0) & (changed["level"] >= BEGINS) & ~evidence.suspect & (evidence.unit < 0)
-    _open(changed, many, _kinds(changed["first_value"]), changed["first_s"], changed["first_value"])
+    many = free & evidence.broken.any(axis=0) & (changed["level"] >= BEGINS)
+    kinds = _kinds(changed["first_value"])
+    many &= (kinds != Kind.RANGE) | (~evidence.suspect & (evidence.unit < 0))  # else a change of unit may explain it
+    _open(changed, many, kinds, changed["first_s"], changed["first_value"])
     held = free & ~many & evidence.stuck.any(axis=0)
     first = evidence.stuck.argmax(axis=0)
     sensors = np.arange(len(held))

@@ -71,13 +71,11 @@ class Screened:
 
     Attributes:
         faulty: (n, f) bool, readings that are taken for broken; None: none is.
-        reports: faults that began or ended, at most ``REPORTS_A_STEP``; all readings are screened whatever is told.
-        untold: how many more began or ended.
+        reports: faults that began or ended.
     """
 
     faulty: NDArray[np.bool_] | None
     reports: tuple[FaultReport, ...] = ()
-    untold: int = 0
 
     def fit(self, rows: int) -> NDArray[np.bool_]:
         """(n,) whether no reading of the row is broken."""
@@ -85,6 +83,3 @@ class Screened:
         if self.faulty is not None:
             fit &= ~self.faulty.any(axis=1)
         return fit
-
-
-REPORTS_A_STEP = 32

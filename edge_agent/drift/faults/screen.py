@@ -10,7 +10,7 @@ from edge_agent.drift.faults.away import FLAT, OUTSIDE, as_good_as_still, look_a
 from edge_agent.drift.faults.clock import Times, look_at_times
 from edge_agent.drift.faults.opening import SENTINELS, Evidence, settle
 from edge_agent.drift.faults.params import MARGIN, FaultParams, PartParams
-from edge_agent.drift.faults.report import REPORTS_A_STEP, FaultReport, Screened
+from edge_agent.drift.faults.report import FaultReport, Screened
 from edge_agent.drift.faults.runs import stuck_readings
 from edge_agent.drift.faults.state import FaultState, PartState, Recent, Standing
 from edge_agent.drift.observed import Observed
@@ -51,7 +51,7 @@ def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[Fa
     if params.unscreened:
         faulty = _not_finite(features, faulty)
     after = FaultState(tuple(parts), *times, calm)
-    return after, Screened(faulty, tuple(reports[:REPORTS_A_STEP]), max(0, len(reports) - REPORTS_A_STEP))
+    return after, Screened(faulty, tuple(reports))
 
 
 def rebaseline(params: FaultParams, state: FaultState) -> FaultState:
