@@ -22,18 +22,19 @@ _log = structlog.get_logger(__name__)
 def move_old_rows(db: Database, segments: Segments) -> None:
     """Pack the recent samples of an older store into chunks, in steps that are a transaction each.
 
-    A step that was cut off is done again at the next start. Afterwards the file gives back its room.
+    Features are synced before their rows go; a step that was cut off is done again at the next start. Afterwards the file gives back its room.
 
     Raises:
         StorageError: the disk refuses; the rest is done at the next start.
     """
-    moved = 0
+    moved, recent = 0, None
     while rows := _next(db):
         rows = [(*row[:4], row[4] if row[12] else LOST, *row[5:12], row[12] or b"") for row in rows]
         with db.transaction():
-            recent = Recent(db, segments)
+            recent = recent or Recent(db, segments)
             for _, members in groupby(rows, key=lambda row: (row[4], row[5], len(row[7]), len(row[12]))):
                 _pack(recent, list(members))
+            recent.sync()
             db.execute_many("DELETE FROM sample WHERE seq = ?", [(row[0],) for row in rows])
         moved += len(rows)
     if moved:

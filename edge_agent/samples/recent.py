@@ -125,6 +125,11 @@ class Recent:
         self._firsts.append(made.first)
         self.places.update(zip(made.ids, range(made.first, made.end), strict=True))
 
+    def sync(self) -> None:
+        """Bring the features written since the start to the disk."""
+        if self._writing is not None:
+            self._segments.sync(self._writing)
+
     def stored(self, seq: int) -> tuple[Chunk, int] | None:
         """The chunk of a recent sample, and its row there; None: it is not there any more."""
         number = bisect_right(self._firsts, seq) - 1

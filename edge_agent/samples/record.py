@@ -28,7 +28,11 @@ def are_sample_ids(names: list[str]) -> bool:
 
 
 class Part(StrEnum):
-    """What a sample may be used for. ``unfit``: a feature is not finite or broken; monitored, never trained on."""
+    """What a sample may be used for.
+
+    ``unfit``: a feature is not finite, or a sensor broken. It is kept with its label, and nothing learns from it, is
+    proved by it or judged by it. A holdout sample stays one unless a sensor is broken.
+    """
 
     TRAIN = "train"
     PROOF = "proof"

@@ -280,10 +280,10 @@ class SampleStore:
             keys = [name if group is None else group for name, group in zip(batch.ids, batch.groups, strict=True)]
         parts[proof_rows(keys, self._proof_share)] = PART_NUMBERS[Part.PROOF]
         parts[~finite_rows(batch.features, n)] = PART_NUMBERS[Part.UNFIT]
-        if batch.faulty is not None:
-            parts[batch.faulty.any(axis=1)] = PART_NUMBERS[Part.UNFIT]
         if batch.holdouts:
             parts[np.array(batch.holdouts, np.bool_)] = PART_NUMBERS[Part.HOLDOUT]
+        if batch.faulty is not None:
+            parts[batch.faulty.any(axis=1)] = PART_NUMBERS[Part.UNFIT]
         return parts
 
     def _remember(self, sample_id: str) -> int:
