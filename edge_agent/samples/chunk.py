@@ -3,7 +3,7 @@
 import json
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -39,6 +39,7 @@ class Chunk:
         labels: (n,) float64; ``whole``: (n,) uint8, whether it is a class number.
         stages: (n,) uint8, :class:`Stage`.
         oldest_s: no sample that waits for its label was added before.
+        aside: whether one may have been given up before its label came.
     """
 
     first: int
@@ -57,7 +58,8 @@ class Chunk:
     labels: NDArray[np.float64]
     whole: NDArray[np.uint8]
     stages: NDArray[np.uint8]
-    oldest_s: float = field(default=-np.inf)
+    oldest_s: float = -np.inf
+    aside: bool = True
 
     @property
     def end(self) -> int:
@@ -97,6 +99,7 @@ class Chunk:
             whole=np.zeros(n, np.uint8),
             stages=np.zeros(n, np.uint8),
             oldest_s=float(added_s.min()),
+            aside=False,
         )
 
     @classmethod
@@ -146,6 +149,7 @@ class Chunk:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(more, name)]))
         self.checksum = more.checksum
         self.oldest_s = min(self.oldest_s, more.oldest_s)
+        self.aside = self.aside or more.aside
 
     def label(self, row: int) -> float | int:
         """The label of a sample that has one."""

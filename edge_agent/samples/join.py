@@ -172,7 +172,7 @@ class LabelJoin:
         n = len(seqs)
         if not n:
             return []
-        first = take_numbers(self._db, ARRIVAL, n)
+        first = self._recent.take(ARRIVAL, n)
         joined = Joined(np.arange(first, first + n), seqs, values, whole)
         recent = seqs > self._recent.passed
         if recent.all():

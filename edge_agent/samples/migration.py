@@ -22,7 +22,8 @@ _log = structlog.get_logger(__name__)
 def move_old_rows(db: Database, segments: Segments) -> None:
     """Pack the recent samples of an older store into chunks, in steps that are a transaction each.
 
-    Features are synced before their rows go; a step that was cut off is done again at the next start. Afterwards the file gives back its room.
+    Features are synced before their rows go; a step that was cut off is done again at the next start. Afterwards the
+    file gives back its room.
 
     Raises:
         StorageError: the disk refuses; the rest is done at the next start.

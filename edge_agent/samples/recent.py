@@ -15,9 +15,9 @@ from edge_agent.link.database import Database
 from edge_agent.samples.chunk import PARTS, Chunk, open_outputs, read_chunks, seal_outputs
 from edge_agent.samples.record import LabelledRow
 from edge_agent.samples.segments import SegmentGone, Segments
-from edge_agent.samples.tables import PASSED, Stage, last_number, raise_number, take_numbers
+from edge_agent.samples.tables import ARRIVAL, PASSED, SAMPLE, Stage, last_number, set_number, take_numbers
 
-GROWN_SAMPLES = 256
+GROWN_SAMPLES = 64
 GROWN_BYTES = 16 * 1024
 """A chunk with less takes up the next samples, so that a slow source does not make one of each; it is written anew."""
 OUTPUTS_HELD_BYTES = 4 * 1024 * 1024
@@ -93,6 +93,7 @@ class Recent:
         self._dirty.clear()
         self._models = {row[0]: (row[1], row[2], row[3], row[4]) for row in self._db.query("SELECT * FROM model")}
         self._writing = None
+        self._numbers = {name: last_number(self._db, name) for name in (SAMPLE, ARRIVAL)}
         self._firsts = [chunk.first for chunk in self.chunks]
         self.places: dict[str, int] = {}
         self.came: list[int] = []
@@ -108,6 +109,22 @@ class Recent:
                 self.features(chunk)
         self._segments.sync(last)
         self._segments.remove(there - {chunk.segment for chunk in self.chunks})
+
+    def take(self, name: str, count: int) -> int:
+        """The first of ``count`` insertion or arrival numbers that were never given out."""
+        first = self._numbers[name] + 1
+        self.raise_to(name, self._numbers[name] + count)
+        return first
+
+    def raise_to(self, name: str, floor: int) -> None:
+        """Give out no insertion or arrival number up to ``floor`` again."""
+        if self._numbers[name] < floor:
+            set_number(self._db, name, floor)
+            self._numbers[name] = floor
+
+    def newest(self) -> int:
+        """The highest insertion number given out."""
+        return self._numbers[SAMPLE]
 
     def add(self, made: Chunk, outputs: NDArray[np.float32], rows: NDArray[np.uint8]) -> None:
         """Store new samples; ``made`` has its number and columns, where its features go is decided here."""
@@ -236,6 +253,7 @@ class Recent:
                 continue
             chunk, row = found
             chunk.stages[row] = stage
+            chunk.aside = chunk.aside or stage is Stage.UNLABELLED
             self._dirty[chunk.first] = chunk
             if stage is Stage.GONE:
                 self._forget(chunk, range(row, row + 1))
@@ -266,7 +284,7 @@ class Recent:
                 self._take_out(chunk)
                 self._delete(chunk.first)
         self.passed = last
-        raise_number(self._db, PASSED, last)
+        set_number(self._db, PASSED, last)
 
     def flush(self) -> None:
         """Write what labels and retention have changed."""

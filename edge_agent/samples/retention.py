@@ -159,9 +159,11 @@ class Retention:
         """Keep the newest without a label."""
         recent: list[int] = []
         for chunk in self._recent.chunks:
-            rows = self._recent.alive(chunk)
-            rows = rows[(chunk.stages[rows] == Stage.UNLABELLED) & (chunk.arrivals[rows] == 0)]
-            recent += (chunk.first + rows).tolist()
+            if chunk.aside:
+                rows = self._recent.alive(chunk)
+                rows = rows[(chunk.stages[rows] == Stage.UNLABELLED) & (chunk.arrivals[rows] == 0)]
+                chunk.aside = bool(len(rows))
+                recent += (chunk.first + rows).tolist()
         surplus = len(recent) + len(self._older.waiting) - self._room.unlabelled
         if surplus > 0:
             oldest = list(islice(self._older.waiting, surplus))

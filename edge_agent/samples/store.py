@@ -33,7 +33,7 @@ from edge_agent.samples.retention import Retention, Room
 from edge_agent.samples.segments import SEGMENT_BYTES, Segments
 from edge_agent.samples.selection import NEWEST, Mixture
 from edge_agent.samples.split import proof_rows
-from edge_agent.samples.tables import ARRIVAL, COMPONENT, SAMPLE, TABLES, Stage, last_number, raise_number, take_numbers
+from edge_agent.samples.tables import ARRIVAL, COMPONENT, SAMPLE, TABLES, Stage, last_number
 from edge_agent.samples.view import View, find_insertion
 from edge_agent.wire.manifest import TensorSpec
 
@@ -131,14 +131,12 @@ class SampleStore:
         with self._changing():
             fresh = self._fresh(batch.ids)
             features = self._layout.matrix(batch.features, fresh)
-            seq = last_number(self._db, SAMPLE)
             joined: list[LabelledRow] = []
             if batch.ids if fresh is None else fresh:
                 made = self._made(batch, predicted, fresh, now_s)
                 self._recent.add(made, _outputs(predicted, fresh), features)
                 joined = self._join.meet(made.first, made.ids)
-                seq = made.end - 1
-            self._retention.apply(seq, now_s)
+            self._retention.apply(self._recent.newest(), now_s)
             self._recent.flush()
         return joined
 
@@ -165,8 +163,8 @@ class SampleStore:
         To be called at start with the consumer's cursor: after a power cut this file may be
         older than the cursor, and its next labels would else be passed over.
         """
-        with self._db.transaction():
-            raise_number(self._db, ARRIVAL, cursor)
+        with self._changing():
+            self._recent.raise_to(ARRIVAL, cursor)
 
     def trainable_count(self, from_sample: str | None, *, task: str | None = None) -> int:
         """Labelled samples of the train part inserted from that sample on; None: all. ``task``: of that one alone.
@@ -260,7 +258,7 @@ class SampleStore:
         times = np.array(batch.times, np.float64)
         model = (predicted.bundle, predicted.weights, predicted.version, predicted.cohort)
         return Chunk.made(
-            take_numbers(self._db, SAMPLE, len(chosen)),
+            self._recent.take(SAMPLE, len(chosen)),
             self._number,
             self._recent.model_number(model),
             self._layout.row_bytes,
@@ -289,7 +287,7 @@ class SampleStore:
     def _remember(self, sample_id: str) -> int:
         seq = find_insertion(self._db, sample_id, self._recent.places.get(sample_id))
         if seq is None:
-            seq = last_number(self._db, SAMPLE) + 1
+            seq = self._recent.newest() + 1
         self._db.execute("INSERT OR IGNORE INTO origin (id, seq) VALUES (?, ?)", (sample_id, seq))
         self._db.execute("DELETE FROM origin WHERE place <= (SELECT max(place) FROM origin) - ?", (ORIGINS_KEPT,))
         return seq

@@ -82,7 +82,7 @@ class Stage(IntEnum):
 def take_numbers(db: Database, name: str, count: int) -> int:
     """The first of ``count`` numbers that were never given out; inside a transaction."""
     last = last_number(db, name)
-    _set(db, name, last + count)
+    set_number(db, name, last + count)
     return last + 1
 
 
@@ -95,8 +95,9 @@ def last_number(db: Database, name: str) -> int:
 def raise_number(db: Database, name: str, floor: int) -> None:
     """Give out no number up to ``floor`` again; inside a transaction."""
     if last_number(db, name) < floor:
-        _set(db, name, floor)
+        set_number(db, name, floor)
 
 
-def _set(db: Database, name: str, last: int) -> None:
+def set_number(db: Database, name: str, last: int) -> None:
+    """``last`` is the highest number given out; inside a transaction."""
     db.execute("INSERT INTO sequence VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET last = excluded.last", (name, last))
