@@ -349,9 +349,9 @@ def test_a_batch_of_one_row_is_judged() -> None:
 
 def test_a_regression_and_100000_features_are_judged() -> None:
     rng = np.random.default_rng(18)
-    features = rng.normal(size=(80, 100_000)).astype(np.float32)
+    features = rng.normal(size=(24, 100_000)).astype(np.float32)
     seen = replace(
-        observed(np.zeros((80, 4)), embeddings=False), features=features, outputs=features[:, :1].astype(np.float32)
+        observed(np.zeros((24, 4)), embeddings=False), features=features, outputs=features[:, :1].astype(np.float32)
     )
     names = tuple(f"x[{place}]" for place in range(100_000))
     fit = fitted(replace(reference(seen, names=names), classes=None), batch_size=8, rate=0.1, rng=rng)
