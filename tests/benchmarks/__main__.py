@@ -12,7 +12,11 @@
 ``python -m tests.benchmarks fed_ade`` adapts to shifting streams without labels: `--quick` is seconds.
 ``python -m tests.benchmarks tailor`` sets task blocks beside heads and whole nets: two minutes; `--quick` is seconds.
 ``python -m tests.benchmarks attribution`` makes sensors drift and asks which are named: minutes.
+``python -m tests.benchmarks drift_replay`` replays real recordings as `edge-agent drift replay` does: a minute or two.
 ``python -m tests.benchmarks false_alarms`` counts false alarms against what is promised: `--quick` is seconds.
+``python -m tests.benchmarks estimated_accuracy`` sets accuracies without labels beside the true ones: minutes.
+``python -m tests.benchmarks labelling`` asks whether labelling that leans is found: a minute; `--quick` is seconds.
+``python -m tests.benchmarks drift_monitors`` has drifts told by ours, river, frouros and alibi-detect: an hour and more.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
 
@@ -30,11 +34,14 @@ WITH_OPTIONS = (
     "cifar10_drift",
     "cohort_recovery",
     "cohorting",
+    "drift_replay",
+    "estimated_accuracy",
     "false_alarms",
     "fed_ade",
     "fleet_load",
     "gas_drift_cohorts",
     "hostile",
+    "labelling",
     "learning_quality",
     "recurring",
     "tailor",

@@ -1,0 +1,73 @@
+"""What is kept under docs/benchmarks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.drift_data.chart import chart
+from tests.benchmarks.drift_data.verdict import Cell, by_category, overall, ratio
+from tests.benchmarks.report import stamp
+from tests.benchmarks.run_lines import tables
+
+SHOWN = 3
+
+
+def save(
+    parts: dict[str, tuple[Sequence[Cell], frozenset[str]]], costs: Sequence[dict[str, Any]], folder: Path
+) -> Path:
+    """Delays by data, kind of drift, detector and rate; ratios; costs; a chart a part."""
+    lists: dict[str, Sequence[dict[str, Any]]] = {}
+    for part, (every, own) in parts.items():
+        lists[f"{part}_delays"] = [row for cell in every for row in _rows(cell)]
+        lists[f"{part}_cells"] = [_judged(cell, own) for cell in every]
+        lists[f"{part}_categories"] = [
+            {
+                "category": category,
+                "to_cells_best": [round(to_best.value, 3), round(to_best.upper, 3)],
+                "best_single_peer": single,
+                "to_single": [round(to_single.value, 3), round(to_single.upper, 3)],
+            }
+            for category, (to_best, single, to_single) in by_category(every, own).items()
+        ]
+        lists[f"{part}_overall"] = [{"detector": n, "geometric_mean_delay": round(v, 1)} for n, v in overall(every)]
+        rivals = [name for name, _ in overall(every) if name not in own][:SHOWN]
+        words = "with labels" if part == "labelled" else "without labels"
+        title = f"Delay in samples by false alarms a batch of 32, {words}"
+        (folder / f"drift_monitors_{part}.svg").write_text(chart(title, every, own, rivals), encoding="utf-8")
+    if costs:
+        lists["cost"] = costs
+    path = folder / "drift_monitors.json"
+    path.write_text(tables(stamp(), lists), encoding="utf-8")
+    return path
+
+
+def _rows(cell: Cell) -> list[dict[str, Any]]:
+    return [
+        {
+            "data": cell.task,
+            "drift": cell.kind,
+            "detector": name,
+            "starts": int(np.isfinite(cell.delays[name]).sum()),
+            "rates": [round(rate, 6) for rate, _ in curve],
+            "mean_delays": [round(delay, 1) for _, delay in curve],
+            "median_delay": float(np.nanmedian(cell.delays[name])),
+            "reached": name in cell.reached,
+        }
+        for name, curve in cell.curves.items()
+    ]
+
+
+def _judged(cell: Cell, own: frozenset[str]) -> dict[str, Any]:
+    best = cell.best(own)
+    found = ratio([cell], [best])
+    return {
+        "data": cell.task,
+        "drift": cell.kind,
+        "ours": round(cell.mean(cell.ours), 1),
+        "best_peer": best,
+        "delay": round(cell.mean(best), 1),
+        "ratio": round(found.value, 3),
+        "upper": round(found.upper, 3),
+    }

@@ -1,0 +1,86 @@
+"""``python -m tests.benchmarks drift_monitors [--quick]``: how late a drift is told, at the same false-alarm rate.
+
+Our monitors beside the detectors of river, frouros and alibi-detect, each in an environment of its own, on the same
+streams of real rows: gas sensors, a turbine, insects, electricity. Thresholds are swept until all have the same
+measured rate of false alarms; then sudden, gradual, recurring and incremental drifts, and those that the data hold.
+With labels (losses or errors), without (features, outputs, embeddings), and what a sample costs.
+"""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.benchmarks.drift_data import cost, label_free, ours, peers
+from tests.benchmarks.drift_data.keep import save
+from tests.benchmarks.drift_data.measure import Swept
+from tests.benchmarks.drift_data.streams import Drawn, Extent, draw
+from tests.benchmarks.drift_data.tasks import TASKS, load
+from tests.benchmarks.drift_data.verdict import Cell, cells, table
+from tests.benchmarks.report import RESULTS
+from tests.shared_data import DATA
+
+SEED = 0
+PARTS = ("labelled", "unlabelled", "cost")
+QUICK = Extent(references=2, stationary=12, batches=100, starts=8, after=1000)
+WIDE = Extent(stationary=60, batches=300, starts=72, after=2000)
+BUDGET_S = 3.0
+OWN = {"labelled": frozenset(ours.MONITORS), "unlabelled": frozenset({label_free.NAME})}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run what is not in the work folder yet, print the tables."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks drift_monitors")
+    parser.add_argument("--quick", action="store_true", help="few streams, no peers: seconds")
+    parser.add_argument("--no-peers", action="store_true", help="our monitors alone")
+    parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
+    parser.add_argument("--work", type=Path, help="folder that keeps what peers found, which is not run again")
+    parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
+    options = parser.parse_args(arguments)
+    if not (DATA / "gas_drift").is_dir():
+        raise SystemExit("drift_monitors: not run: data absent")
+    os.nice(19)
+    rivals = not (options.quick or options.no_peers)
+    found: dict[str, tuple[Sequence[Cell], frozenset[str]]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        work = options.work or Path(temporary)
+        work.mkdir(parents=True, exist_ok=True)
+        for part in OWN:
+            if part in options.parts:
+                every = run(part, options.tasks, work, quick=options.quick, rivals=rivals)
+                print(f"\n{part}\n{table(every, OWN[part])}", flush=True)
+                found[part] = every, OWN[part]
+    costs = cost.run() if "cost" in options.parts and rivals else []
+    print(cost.table(costs))
+    if options.save:
+        print(f"saved: {save(found, costs, RESULTS).name}")
+
+
+def run(part: str, tasks: Sequence[str], work: Path, *, quick: bool, rivals: bool) -> list[Cell]:
+    """All cells of a part."""
+    found: list[Cell] = []
+    for task in tasks:
+        drawn = draw(load(task, DATA), _extent(part, quick), SEED, wide=part == "unlabelled")
+        if part == "labelled":
+            swept = {name: ours.sweep(monitor, drawn) for name, monitor in ours.MONITORS.items()}
+            against = peers.LABELLED
+        else:
+            swept = {label_free.NAME: label_free.sweep(drawn)}
+            against = peers.UNLABELLED
+        for peer in against if rivals else ():
+            swept[peer.name] = _peer(peer, drawn, work)
+        found += cells(drawn, swept, next(iter(swept)))
+    return found
+
+
+def _peer(peer: peers.Peer, drawn: Drawn, work: Path) -> Swept:
+    print(f"  {drawn.task.name:8s} {peer.name}", flush=True)
+    return peers.sweep(peer, drawn, work, BUDGET_S)
+
+
+def _extent(part: str, quick: bool) -> Extent:
+    if quick:
+        return QUICK
+    return Extent() if part == "labelled" else WIDE
