@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from edge_agent.cli.drift_replayed import Replayed, attribution_words
+from edge_agent.cli.drift_replayed import Episode, Replayed, attribution_words
 from edge_agent.cli.drift_trace import Trace
 from edge_agent.cli.drift_words import time_words
 
@@ -14,6 +14,7 @@ RATIO_MOST = 2.5
 """Statistics beyond so many times their threshold are drawn there."""
 LANES_MOST = 8
 INK, MUTED, GRID = "#1d2433", "#6b7385", "#e4e7ec"
+ALARM_PALE = "#d98c90"
 ALARM, WARNING, FAULT, FLAG = "#b4232a", "#e0a03c", "#8a4fbf", "#b4232a"
 MONITOR_COLOURS = ("#2563a8", "#0f8f83", "#8a5a1c", "#5b6472", "#a63d75")
 LOSS_COLOUR, TRUE_COLOUR = "#5b6472", "#1c8a4c"
@@ -142,6 +143,10 @@ def _lanes(replayed: Replayed) -> list[_Lane]:
         if change.verdict in colours
     ]
     lanes = [_Lane("verdict", verdicts)]
+    for name in replayed.monitors:
+        mine = [one for one in replayed.episodes if one.monitor == name]
+        if mine:
+            lanes.append(_Lane(f"alarm: {name}", [_alarming(one) for one in mine]))
     by_feature: dict[str, list[tuple[int, int, str, str]]] = {}
     for fault in replayed.faults:
         words = f"{fault.feature} {fault.fault} {fault.detail}".strip()
@@ -152,6 +157,11 @@ def _lanes(replayed: Replayed) -> list[_Lane]:
         rest = [one for stretches in list(by_feature.values())[LANES_MOST:] for one in stretches]
         lanes.append(_Lane(f"faults: {len(by_feature) - LANES_MOST} more", rest))
     return lanes
+
+
+def _alarming(one: Episode) -> tuple[int, int, str, str]:
+    changed = "; ".join(attribution_words(part) for part in one.attributions)
+    return one.first_row, one.last_row, ALARM_PALE, f"{one.monitor} {one.highest:.1f} times its threshold: {changed}"
 
 
 def _quality(picture: _Picture, replayed: Replayed, top: float) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.cli.drift_player import Moment, Played
-from edge_agent.cli.drift_replayed import Change, FaultRun, Fired, MonitorRun, Replayed, Window
+from edge_agent.cli.drift_replayed import Change, Episode, FaultRun, Fired, MonitorRun, Replayed, Window
 from edge_agent.cli.drift_words import NO_THRESHOLD
 from edge_agent.drift.faults import FaultReport, Screened
 from edge_agent.drift.finding import Attribution, Finding
@@ -23,6 +23,7 @@ from edge_agent.wire.messages import FlagEvent
 CHANGES_KEPT = 10_000
 FAULTS_KEPT = 10_000
 FLAGS_KEPT = 10_000
+EPISODES_KEPT = 10_000
 
 
 class ReplayLog:
@@ -38,6 +39,7 @@ class ReplayLog:
         self._said = Replayed("", rules.manifest.name)
         self._row = 0
         self._window = 0
+        self._alarming: dict[str, tuple[Episode, int]] = {}
         self._open: dict[tuple[int, str], FaultRun] = {}
         for one in (rules.labelled, *rules.served):
             monitor = one.monitor
@@ -69,6 +71,8 @@ class ReplayLog:
             ratio = finding.statistic / finding.threshold
             run.ratio.add(self._row, ratio)
             run.highest = max(run.highest, ratio)
+        if finding.alarm:
+            self._alarm(run, judged)
         if judged.losses is not None and len(judged.losses):
             self._said.loss.add(self._row, float(clip_losses(judged.losses, self._rules.worst_loss).mean()))
         self._verdict(str(judged.ruling.verdict), judged)
@@ -128,6 +132,23 @@ class ReplayLog:
         if verdict != before and len(changes) < CHANGES_KEPT:
             time_s, why = float(judged.times_s[-1]), _why(judged.at.findings)
             changes.append(Change(self._row, time_s, judged.ids[-1], verdict, why))
+
+    def _alarm(self, run: MonitorRun, judged: Judged) -> None:
+        """Another batch of an episode, or the first of the next."""
+        finding, sample, time_s = judged.finding, judged.ids[-1], float(judged.times_s[-1])
+        ratio = finding.statistic / finding.threshold if finding.threshold > 0 else math.inf
+        open_one, last_batch = self._alarming.get(run.name, (None, 0))
+        if open_one is not None and run.batches - last_batch <= self._rules.policy.calm_batches:
+            one = open_one
+            one.last_row, one.last_sample, one.last_time_s = self._row, sample, time_s
+            one.batches += 1
+        else:
+            one = Episode(run.name, self._row, sample, time_s, self._row, sample, time_s, 1, -math.inf, "", ())
+            if len(self._said.episodes) < EPISODES_KEPT:
+                self._said.episodes.append(one)
+        if ratio > one.highest:
+            one.highest, one.shift, one.attributions = ratio, str(finding.shift), finding.attributions
+        self._alarming[run.name] = (one, run.batches)
 
     def _fired(self, flag: FlagEvent, judged: Judged) -> Fired:
         changed = (Attribution(one.name, one.before, one.now, one.unit, one.weight) for one in flag.attributions)

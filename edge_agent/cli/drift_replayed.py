@@ -70,6 +70,32 @@ class Fired:
         return f"statistic {self.statistic:.4g} above {self.threshold:.4g}"
 
 
+@dataclass(slots=True)
+class Episode:
+    """A monitor above its threshold, flagged or not: from its first alarm to the last before a longer calm.
+
+    Attributes:
+        monitor: its name.
+        first_sample, first_time_s: the last sample of the first batch that alarmed.
+        last_sample, last_time_s: of the last such batch.
+        batches: that alarmed.
+        highest: statistic over threshold, at most.
+        shift, attributions: as the monitor said them there.
+    """
+
+    monitor: str
+    first_row: int
+    first_sample: str
+    first_time_s: float
+    last_row: int
+    last_sample: str
+    last_time_s: float
+    batches: int
+    highest: float
+    shift: str
+    attributions: tuple[Attribution, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """Another verdict, from so many served samples on."""
@@ -145,6 +171,7 @@ class Replayed:
     why: str = ""
     monitors: dict[str, MonitorRun] = field(default_factory=dict)
     fired: list[Fired] = field(default_factory=list)
+    episodes: list[Episode] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     faults: list[FaultRun] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)

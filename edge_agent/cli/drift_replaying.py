@@ -5,12 +5,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from edge_agent.cli.drift_chart import drift_chart
 from edge_agent.cli.drift_player import Played, read_played
 from edge_agent.cli.drift_replay import Replay
+from edge_agent.cli.drift_replayed import Replayed
 from edge_agent.cli.drift_report import as_json, lines
 from edge_agent.config import MonitorSection, SamplesSection, load_settings
 from edge_agent.errors import ConfigError, StorageError
@@ -44,12 +45,12 @@ class Wanted:
 
     data: Path
     bundle: Path
-    plot: Path | None
-    config: Path | None
-    columns: Mapping[str, str]
-    delay_s: float
-    step_s: float | None
-    as_json: bool
+    plot: Path | None = None
+    config: Path | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    step_s: float | None = None
+    as_json: bool = False
 
 
 def replayed_to_end(wanted: Wanted) -> Iterator[str]:
@@ -60,12 +61,7 @@ def replayed_to_end(wanted: Wanted) -> Iterator[str]:
         DataError: the bundle is unfit.
         StorageError: the picture or the working files cannot be written.
     """
-    bundle = load_bundle(wanted.bundle)
-    played = read_played(wanted.data, bundle.manifest, keys=wanted.columns, step_s=wanted.step_s)
-    monitor, samples = _settings(wanted, played)
-    with _working_folder() as folder, Replay(bundle, monitor, samples, Path(folder)) as replay:
-        replayed = replay.run(played, delay_s=wanted.delay_s, progress=_progress(played.rows))
-    replayed.data = wanted.data.name
+    replayed = replay_of(wanted)
     if wanted.plot is not None:
         _write(wanted.plot, drift_chart(replayed))
     if wanted.as_json:
@@ -74,6 +70,21 @@ def replayed_to_end(wanted: Wanted) -> Iterator[str]:
     yield from lines(replayed)
     if wanted.plot is not None:
         yield f"picture: {wanted.plot}"
+
+
+def replay_of(wanted: Wanted) -> Replayed:
+    """What a recording gives.
+
+    Raises:
+        ConfigError, DataError, StorageError: as :func:`replayed_to_end`.
+    """
+    bundle = load_bundle(wanted.bundle)
+    played = read_played(wanted.data, bundle.manifest, keys=wanted.columns, step_s=wanted.step_s)
+    monitor, samples = _settings(wanted, played)
+    with _working_folder() as folder, Replay(bundle, monitor, samples, Path(folder)) as replay:
+        replayed = replay.run(played, delay_s=wanted.delay_s, progress=_progress(played.rows))
+    replayed.data = wanted.data.name
+    return replayed
 
 
 def _settings(wanted: Wanted, played: Played) -> tuple[MonitorSection, SamplesSection]:

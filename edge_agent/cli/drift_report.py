@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from edge_agent.cli.drift_replayed import Change, FaultRun, Fired, MonitorRun, Replayed, Window, attribution_words
+from edge_agent.cli.drift_replayed import (
+    Change,
+    Episode,
+    FaultRun,
+    Fired,
+    MonitorRun,
+    Replayed,
+    Window,
+    attribution_words,
+)
 from edge_agent.cli.drift_words import time_words
 
 SHOWN_MOST = 40
@@ -19,6 +28,7 @@ def lines(replayed: Replayed) -> Iterator[str]:
     yield from _what(replayed)
     yield from _table(replayed)
     yield from _flags(replayed)
+    yield from _episodes(replayed)
     yield from _verdicts(replayed)
     yield from _faults(replayed)
     yield from _accuracy(replayed)
@@ -84,6 +94,24 @@ def _flag(number: int, fired: Fired) -> Iterator[str]:
     yield f"     tests: {told or fired.why}"
     if fired.attributions:
         yield f"     changed: {'; '.join(attribution_words(one) for one in fired.attributions)}"
+
+
+def _episodes(replayed: Replayed) -> Iterator[str]:
+    yield f"alarms: {len(replayed.episodes) or 'none'}"
+    for one in replayed.episodes[:SHOWN_MOST]:
+        yield f"  {_episode(one)}"
+    if len(replayed.episodes) > SHOWN_MOST:
+        yield f"  and {len(replayed.episodes) - SHOWN_MOST} more (--json)"
+
+
+def _episode(one: Episode) -> str:
+    span = f"from sample {one.first_sample} at {time_words(one.first_time_s)}"
+    if one.last_row > one.first_row:
+        span = f"{span} to {one.last_sample} at {time_words(one.last_time_s)}"
+    kind = "" if one.shift == "unknown" else f", {one.shift} shift"
+    changed = "; ".join(attribution_words(part) for part in one.attributions)
+    told = f": {changed}" if changed else ""
+    return f"{one.monitor} {span}, at most {one.highest:.1f} times its threshold{kind}{told}"
 
 
 def _verdicts(replayed: Replayed) -> Iterator[str]:
