@@ -21,7 +21,7 @@ def show(settings: AgentSettings, *, as_json: bool) -> bool:
     """Print what the monitors say; returns whether an agent runs and says it.
 
     Raises:
-        ConfigError: no agent has run here yet, or it has no monitors at work.
+        ConfigError: the agent that ran here had no monitors at work.
         StorageError: the status file cannot be read.
         DataError: it is no such status.
     """
@@ -29,7 +29,10 @@ def show(settings: AgentSettings, *, as_json: bool) -> bool:
     path = settings.gateway.data_dir / STATUS_FILE
     stored = read_json(path) if path.exists() else None
     if stored is None:
-        raise ConfigError(f"{path} is not written yet", "start the agent; it writes every 10 s")
+        typer.echo(
+            json.dumps({"running": running}) if as_json else "nothing written yet; a running agent does every 10 s"
+        )
+        return running
     if not isinstance(stored, dict):
         raise StorageError(f"{path} is no status", "remove it; the agent writes it anew")
     drift = DriftStatus.of_status(stored)

@@ -110,17 +110,21 @@ def test_the_last_word_of_a_stopped_agent_is_a_problem(settings: Path) -> None:
     assert "the agent does NOT run" in told.stdout
 
 
+def test_before_the_first_status_there_is_nothing_to_say(settings: Path) -> None:
+    told = CliRunner().invoke(app, ["status", "-c", str(settings)])
+    assert told.exit_code == Exit.PROBLEM, "nobody runs"
+    assert "nothing written yet" in told.stdout
+
+
 @pytest.mark.parametrize(
     ("status", "kind", "problem"),
     [
-        (None, ConfigError, "is not written yet"),
         ({"written_s": 1.0}, ConfigError, "says nothing of drift"),
         ({"written_s": 1.0, DRIFT_KEY: {"verdict": "perhaps"}}, DataError, "drift.verdict"),
     ],
 )
 def test_a_status_that_is_none_is_named(settings: Path, status: object, kind: type[Exception], problem: str) -> None:
-    if status is not None:
-        written(settings, status)
+    written(settings, status)
     result = CliRunner().invoke(app, ["status", "-c", str(settings)])
     assert isinstance(result.exception, kind)
     assert problem in str(result.exception)
