@@ -127,7 +127,7 @@ def summaries(found: Sequence[Rate]) -> list[str]:
 
 def _group(rate: Rate) -> str:
     words = rate.case.split(", ")
-    return f"{', '.join(word for word in words if word not in {w.name for w in WORLDS})} at {rate.promised:g}"
+    return f"{', '.join(word for word in words if word not in {w.name for w in WORLDS})} at {rate.promised:.0e}"
 
 
 def save(found: Sequence[Rate], folder: Path) -> Path:

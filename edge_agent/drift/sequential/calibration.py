@@ -20,7 +20,7 @@ _BELOW_PROVEN = 1.0
 
 
 def judged_series(losses: NDArray[Any]) -> NDArray[np.float64]:
-    """(n, 2) what the monitor makes of losses: the series whose autocorrelation says what a reference supports.
+    """(n, 3) what the monitor makes of losses: the series whose autocorrelation says what a reference supports.
 
     Raises:
         DataError: not one dimension, or no finite loss.
@@ -97,10 +97,10 @@ def paths_of(
     distribution: Distribution, numbers: NDArray[np.int64], *, inflation: float, margin: float = MARGIN
 ) -> StatisticPaths:
     """The monitor with this distribution, over the rows whose bins are ``numbers``."""
-    factors = np.exp(distribution.increments(inflation=inflation, margin=margin))
+    table = distribution.table(inflation=inflation, margin=margin)
 
     def paths(index: NDArray[np.int64]) -> NDArray[np.float64]:
-        return statistics(factors, numbers[index])
+        return statistics(table, numbers[index])
 
     return paths
 

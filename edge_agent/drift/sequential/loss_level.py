@@ -15,16 +15,16 @@ from numpy.typing import NDArray
 from edge_agent.drift.finding import Attribution, Finding
 from edge_agent.drift.observed import Labelled
 from edge_agent.drift.promise import Promise
-from edge_agent.drift.sequential.mixture import Evidence, advance
-from edge_agent.drift.sequential.table import BINS, TILTS, Distribution, binned
+from edge_agent.drift.sequential.mixture import RECENT, Evidence, Past, advance
+from edge_agent.drift.sequential.table import BINS, KINDS, TILTS, Distribution, Table, binned
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
 
 NAME = "loss-level"
 WARMUP_BATCHES = 8
-MARGIN = 1.0
-"""Standard errors of the reference's level that a rise must exceed, see ``Distribution.increments``."""
-WARMUP_MARGIN = 2.0
+MARGIN = 0.0
+"""Standard errors of the reference's level that a rise must exceed, see ``Distribution.table``."""
+WARMUP_MARGIN = 1.0
 """The same for a level that a warm-up told: its samples are few, and no bootstrap has made up for that."""
 
 # Evidence is cut down to this far above the threshold, so that an alarm ends soon after the losses are back.
@@ -108,7 +108,7 @@ class LossLevelState:
     Attributes:
         evidence: of a rise, since the start or the warm-up's end.
         distribution: that the losses are judged by.
-        increments: that follow from it; not stored.
+        table: that follows from it; not stored.
         warmup: (warmup_batches x batch_size,) losses of the warm-up so far, NaN where none has come.
         warmup_left: samples still to come of a warm-up; 0: none goes on.
         samples: judged, over all weights.
@@ -117,7 +117,7 @@ class LossLevelState:
 
     evidence: Evidence
     distribution: Distribution
-    increments: NDArray[np.float64]
+    table: Table
     warmup: NDArray[np.float64]
     warmup_left: int = 0
     samples: int = 0
@@ -127,17 +127,19 @@ class LossLevelState:
     def start(cls, params: LossLevelParams) -> Self:
         """Nothing seen yet."""
         warmup = np.full(params.warmup_batches * params.batch_size, np.nan)
-        return cls(Evidence.none(), params.distribution, _increments(params, params.distribution, 0), warmup)
+        return cls(Evidence.none(), params.distribution, _table(params, params.distribution, 0), warmup)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Arrays that give the state back bit for bit; their sizes depend on the params alone."""
+        past = self.evidence.past
         return {
             "sums": self.evidence.sums,
             "climbs": self.evidence.climbs,
             "runs": self.evidence.runs,
             "losses": self.evidence.losses,
+            "past": np.concatenate([past.old, past.block, past.recent.ravel()]),
             "warmup": self.warmup,
-            "counters": np.array([self.warmup_left, self.samples, self.epoch], np.int64),
+            "counters": np.array([self.warmup_left, self.samples, self.epoch, past.count], np.int64),
             **_arrays(self.distribution),
         }
 
@@ -149,7 +151,8 @@ class LossLevelState:
             DataError: the arrays are of another monitor, or of other constants (named).
         """
         size = params.warmup_batches * params.batch_size
-        left, samples, epoch = (int(value) for value in _array(arrays, "counters", 3, np.int64))
+        left, samples, epoch, count = (int(value) for value in _array(arrays, "counters", 4, np.int64))
+        past = _array(arrays, "past", (RECENT + 2) * KINDS, np.float64)
         distribution = _distribution(arrays)
         return cls(
             evidence=Evidence(
@@ -157,9 +160,10 @@ class LossLevelState:
                 _array(arrays, "climbs", TILTS, np.float64),
                 _array(arrays, "runs", TILTS, np.int64),
                 _array(arrays, "losses", TILTS, np.float64),
+                Past(count, past[:KINDS], past[2 * KINDS :].reshape(RECENT, KINDS), past[KINDS : 2 * KINDS]),
             ),
             distribution=distribution,
-            increments=_increments(params, distribution, epoch),
+            table=_table(params, distribution, epoch),
             warmup=_array(arrays, "warmup", size, np.float64),
             warmup_left=left,
             samples=samples,
@@ -194,7 +198,7 @@ def step(params: LossLevelParams, state: LossLevelState, batch: Labelled) -> tup
         return _warm_up(params, seen, losses)
     numbers = binned(state.distribution.knots, losses)
     finite = np.where(np.isfinite(losses), losses, state.distribution.levels[-1])
-    evidence, statistic = advance(state.evidence, state.increments[numbers], finite, params.threshold + _ABOVE)
+    evidence, statistic = advance(state.evidence, state.table, numbers, finite, params.threshold + _ABOVE)
     following = replace(seen, evidence=evidence)
     return following, _finding(params, following, statistic, len(losses))
 
@@ -230,9 +234,7 @@ def _warm_up(
         return following, quiet
     if np.isfinite(warmup).any():
         distribution = Distribution.of(warmup)
-        following = replace(
-            following, distribution=distribution, increments=_increments(params, distribution, following.epoch)
-        )
+        following = replace(following, distribution=distribution, table=_table(params, distribution, following.epoch))
     following = replace(following, warmup=np.full(len(warmup), np.nan))
     return following, quiet
 
@@ -253,9 +255,9 @@ def _finding(params: LossLevelParams, state: LossLevelState, statistic: float, r
     )
 
 
-def _increments(params: LossLevelParams, distribution: Distribution, epoch: int) -> NDArray[np.float64]:
+def _table(params: LossLevelParams, distribution: Distribution, epoch: int) -> Table:
     margin = max(params.margin, WARMUP_MARGIN) if epoch else params.margin
-    return distribution.increments(inflation=params.inflation, margin=margin)
+    return distribution.table(inflation=params.inflation, margin=margin)
 
 
 def _arrays(distribution: Distribution) -> dict[str, NDArray[Any]]:

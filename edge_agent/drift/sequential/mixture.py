@@ -1,18 +1,58 @@
 """The evidence for a rise that began at any time: a Shiryaev-Roberts sum, mixed over rises, sample by sample."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.sequential.table import TILTS, WEIGHTS
+from edge_agent.drift.sequential.table import KINDS, TILTS, WEIGHTS, Table
 
+BLOCK = 32
+"""Samples after which what the past says of the level is looked at anew; their factors' product is within float64."""
+RECENT = 16
+"""Blocks that are too recent for that: a drift may have begun."""
 # Simulated streams go on after they have alarmed; their sums stay finite.
-_OVERFLOW = 1e200
+_OVERFLOW = 1e100
 # A climb is cut down to this many times what evidence is.
 _CLIMB = 2.0
-# Products of so many factors stay within float64's range; longer batches are taken in parts.
-_PART = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A stream's own scores: what it says of the level.
+
+    Attributes:
+        count: samples since the start.
+        old: (kinds,) float64, sums of the scores of all blocks but the recent ones.
+        recent: (RECENT, kinds) float64, those of the latest full blocks, in a ring.
+        block: (kinds,) float64, that of the block that is not full yet.
+    """
+
+    count: int
+    old: NDArray[np.float64]
+    recent: NDArray[np.float64]
+    block: NDArray[np.float64]
+
+    @classmethod
+    def none(cls) -> "Past":
+        """Nothing seen yet."""
+        return cls(0, np.zeros(KINDS), np.zeros((RECENT, KINDS)), np.zeros(KINDS))
+
+    @property
+    def old_count(self) -> int:
+        """Samples in ``old``."""
+        return max(0, self.count // BLOCK - RECENT) * BLOCK
+
+    def followed(self, scores: NDArray[np.float64]) -> "Past":
+        """After (n, kinds) scores, which do not reach beyond the block."""
+        block = self.block + scores.sum(axis=0)
+        count = self.count + len(scores)
+        if count % BLOCK:
+            return Past(count, self.old, self.recent, block)
+        place = (count // BLOCK - 1) % RECENT
+        recent = self.recent.copy()
+        recent[place] = block
+        return Past(count, self.old + self.recent[place], recent, np.zeros(KINDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +64,20 @@ class Evidence:
         climbs: (tilts,) float64, each log likelihood ratio above its lowest value so far.
         runs: (tilts,) int64, samples since that lowest value: since then the level is risen, if it is.
         losses: (tilts,) float64, the sum of those samples' levels.
+        past: of all samples.
     """
 
     sums: NDArray[np.float64]
     climbs: NDArray[np.float64]
     runs: NDArray[np.int64]
     losses: NDArray[np.float64]
+    past: Past
 
     @classmethod
     def none(cls) -> "Evidence":
         """Nothing seen yet."""
         zeros = np.zeros(TILTS)
-        return cls(zeros, zeros, np.zeros(TILTS, np.int64), zeros)
+        return cls(zeros, zeros, np.zeros(TILTS, np.int64), zeros, Past.none())
 
     @property
     def began(self) -> tuple[int, float]:
@@ -46,13 +88,14 @@ class Evidence:
 
 
 def advance(
-    evidence: Evidence, increments: NDArray[np.float64], levels: NDArray[np.float64], most: float
+    evidence: Evidence, table: Table, numbers: NDArray[np.int64], levels: NDArray[np.float64], most: float
 ) -> tuple[Evidence, float]:
     """The next samples of one stream.
 
     Args:
         evidence: not changed.
-        increments: (n, tilts) of the samples, in order, n >= 1.
+        table: what bins say.
+        numbers: (n,) bins of the samples, in order, n >= 1.
         levels: (n,) their losses, finite.
         most: logarithm to which evidence is cut down after these samples, so that it is gone soon after a rise is; the
             parts keep their proportions, so that what spoke loudest and forgets fastest still does.
@@ -66,48 +109,68 @@ def advance(
     Cost: O(n x tilts).
     """
     largest = 0.0
-    sums = evidence.sums
-    for start in range(0, len(increments), _PART):
-        products = np.exp(np.cumsum(increments[start : start + _PART], axis=0))
-        begun = np.concatenate([np.ones((1, TILTS)), 1 / products[:-1]]).cumsum(axis=0)
-        path = products * (sums + WEIGHTS * begun)
-        largest = max(largest, float(path.sum(axis=1).max()))
-        sums = path[-1]
-    following = _climbed(evidence, increments, levels, most)
-    total = float(sums.sum())
-    kept = sums * min(1.0, float(np.exp(most)) / total)
-    return Evidence(kept, *following), float(np.log(largest))
+    start = 0
+    while start < len(numbers):
+        stop = start + BLOCK - evidence.past.count % BLOCK
+        evidence, highest = _advanced(evidence, table, numbers[start:stop], levels[start:stop], most)
+        largest = max(largest, highest)
+        start = stop
+    total = float(evidence.sums.sum())
+    kept = evidence.sums * min(1.0, float(np.exp(most)) / total)
+    return replace(evidence, sums=kept), float(np.log(largest))
 
 
-def statistics(factors: NDArray[np.float64], numbers: NDArray[np.integer]) -> NDArray[np.float64]:
+def statistics(table: Table, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
     """The largest statistic in each batch of many streams that start afresh.
 
     Args:
-        factors: (bins, tilts), exp of the increments.
+        table: what bins say.
         numbers: (streams, batches, batch_size) bins of the samples.
 
     Returns:
         (streams, batches) float64.
 
-    Cost: O(size x tilts), fastest with hundreds of streams; memory twice ``numbers``.
+    Cost: O(size x tilts), fastest with hundreds of streams; memory three times ``numbers``.
     """
-    streams, batches, size = numbers.shape
-    by_time = np.ascontiguousarray(np.moveaxis(numbers, 0, 2), dtype=np.intp)
-    found = np.empty((batches, streams))
-    paths = np.empty((size, streams, TILTS))
-    drawn = np.empty_like(paths)
-    totals, ones = np.empty((size, streams)), np.ones(TILTS)
-    last = np.zeros((streams, TILTS))
-    for batch, rows in enumerate(by_time):
-        np.take(factors, rows, axis=0, out=drawn, mode="clip")
-        for path, factor in zip(paths, drawn, strict=True):
+    streams = len(numbers)
+    by_time = np.ascontiguousarray(numbers.reshape(streams, -1).T, dtype=np.intp)
+    factors = np.exp(table.increments)
+    totals = np.empty(by_time.shape)
+    paths, drawn = np.empty((BLOCK, streams, TILTS)), np.empty((BLOCK, streams, TILTS))
+    ones, last = np.ones(TILTS), np.zeros((streams, TILTS))
+    blocks: list[NDArray[np.float64]] = []
+    old = np.zeros((streams, KINDS))
+    for start in range(0, len(by_time), BLOCK):
+        rows = by_time[start : start + BLOCK]
+        np.take(factors, rows, axis=0, out=drawn[: len(rows)], mode="clip")
+        if len(blocks) > RECENT:
+            old += blocks[-RECENT - 1]
+            drawn[: len(rows)] *= np.exp(-table.corrections(old, (len(blocks) - RECENT) * BLOCK))
+        for path, factor in zip(paths[: len(rows)], drawn, strict=False):
             np.add(last, WEIGHTS, out=path)
             np.multiply(path, factor, out=path)
             last = path
-        np.matmul(paths, ones, out=totals)
-        totals.max(axis=0, out=found[batch])
+        np.matmul(paths[: len(rows)], ones, out=totals[start : start + len(rows)])
         last = np.minimum(last, _OVERFLOW)
-    return np.log(found).T
+        blocks.append(table.scores[rows].sum(axis=0))
+    by_batch = np.log(totals).T.reshape(numbers.shape)
+    found: NDArray[np.float64] = by_batch.max(axis=2)
+    return found
+
+
+def _advanced(
+    evidence: Evidence, table: Table, numbers: NDArray[np.int64], levels: NDArray[np.float64], most: float
+) -> tuple[Evidence, float]:
+    """Within a block."""
+    past = evidence.past
+    increments = table.increments[numbers]
+    if past.old_count:
+        increments = increments - table.corrections(past.old, past.old_count)
+    products = np.exp(np.cumsum(increments, axis=0))
+    begun = np.concatenate([np.ones((1, TILTS)), 1 / products[:-1]]).cumsum(axis=0)
+    path = products * (evidence.sums + WEIGHTS * begun)
+    climbed = _climbed(evidence, increments, levels, most)
+    return Evidence(path[-1], *climbed, past.followed(table.scores[numbers])), float(path.sum(axis=1).max())
 
 
 def _climbed(

@@ -13,14 +13,17 @@ BINS = 160
 """Losses are told apart no finer than this; single values where the reference has no more different ones."""
 # Half of the bins share the body of the distribution evenly, the others the upper tail down to one sample.
 _BODY = 80
-# Drifts that are looked for: the tail's mean multiplied (a Lehmann alternative on the ranks), and the clipped
-# loss's mean raised, in its standard deviations; and how much each one's share of the mixture is. Larger ones have more
-# since they have fewer samples to make up for a small share.
+# Drifts that are looked for: the tail's mean multiplied (a Lehmann alternative on the ranks), the clipped loss's mean
+# raised, and losses above the 0.9 quantile made more frequent, both in standard deviations; and each one's share of the
+# mixture. Larger drifts have more since they have fewer samples to make up for a small share.
 _TAIL_FACTORS = (1.2, 2.0, 6.0)
 _RISES = (0.1, 0.3, 1.0)
-_SHARES = (0.5, 1.0, 2.0, 0.5, 1.0, 2.0)
+_SHARES = (0.5, 1.0, 2.0) * 3
+KINDS = 3
 TILTS = len(_SHARES)
 WEIGHTS = np.array(_SHARES) / sum(_SHARES)
+_HIGH_QUANTILE = 0.9
+_KNOWN_TO = 1.5
 # The clipped loss is clipped at this quantile.
 _CLIP_QUANTILE = 0.99
 # No single loss of a rare kind makes a rise's odds larger than e to this.
@@ -57,7 +60,8 @@ class Distribution:
         numbers = binned(knots, values)
         sums = np.bincount(numbers, np.where(numbers < bins, values, 0.0), bins + 1)
         seen = np.bincount(numbers, minlength=bins + 1).astype(np.float64)
-        levels = np.append(np.where(seen[:-1] > 0, sums[:-1] / np.maximum(seen[:-1], 1), knots), knots[-1])
+        means = np.minimum(sums[:-1] / np.maximum(seen[:-1], 1), knots)
+        levels = np.append(np.where(seen[:-1] > 0, means, knots), knots[-1])
         seen[-1] += 1
         return cls(knots, seen, levels)
 
@@ -73,10 +77,11 @@ class Distribution:
         return Distribution(self.knots, counts, self.levels)
 
     def scores(self) -> NDArray[np.float64]:
-        """(2, m + 1) what tilts are made of, of mean 0 and variance 1 under the counts (0 where that cannot be).
+        """(3, m + 1) what tilts are made of, of mean 0 and variance 1 under the counts.
 
         The first is -log(1 - rank), exponential if all losses differ; the second the loss clipped at its 0.99 quantile,
-        or not clipped where hardly any lies above zero.
+        or not clipped where hardly any lies above zero; the third whether it is above the 0.9 quantile. One that is the
+        same for all losses is replaced by the first.
         """
         shares = self.counts / self.counts.sum()
         ranks = np.cumsum(shares) - shares / 2
@@ -86,10 +91,20 @@ class Distribution:
         clipped = np.minimum(self.levels, clip)
         if shares @ np.square(clipped - shares @ clipped) <= 0:
             clipped = self.levels
-        return np.stack([_standardised(tail, shares), _standardised(clipped, shares)])
+        high = (ranks > _HIGH_QUANTILE).astype(np.float64)
+        ranked = _standardised(tail, shares)
+        others = [_standardised(values, shares) for values in (clipped, high)]
+        return np.stack([ranked, *(values if values.any() else ranked for values in others)])
 
-    def increments(self, *, inflation: float, margin: float) -> NDArray[np.float64]:
-        """(m + 1, tilts) what a loss in a bin adds to the log likelihood ratio of each rise.
+    def _seen_mean(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(kinds, 1) of the samples that were seen, without the one that was added above all."""
+        seen = self.counts.copy()
+        seen[-1] -= 1
+        means: NDArray[np.float64] = scores @ seen / seen.sum()
+        return means[:, None]
+
+    def table(self, *, inflation: float, margin: float) -> "Table":
+        """What a loss in each bin adds to the log likelihood ratio of each drift.
 
         Args:
             inflation: of a mean's variance by autocorrelation; what a sample says is divided by it.
@@ -102,11 +117,59 @@ class Distribution:
         """
         shares = self.counts / self.counts.sum()
         error = math.sqrt(inflation / self.counts.sum())
-        tail, clipped = self.scores()
-        rows = [_tilted(tail, shares, 1 - 1 / factor, margin * error) for factor in _TAIL_FACTORS]
-        most = _LARGEST_TILT / max(_LARGEST_TILT, float(clipped.max()))
-        rows += [_tilted(clipped, shares, min(rise, most), margin * error) for rise in _RISES]
-        return np.stack(rows, axis=1) / inflation
+        scores = self.scores()
+        thetas = [1 - 1 / factor for factor in _TAIL_FACTORS]
+        for row in scores[1:]:
+            most = _LARGEST_TILT / max(_LARGEST_TILT, float(row.max()))
+            thetas += [min(rise, most) for rise in _RISES]
+        kinds = np.repeat(np.arange(KINDS), TILTS // KINDS)
+        rows = [_tilted(scores[kind], shares, theta, margin * error) for kind, theta in zip(kinds, thetas, strict=True)]
+        slopes = np.where(kinds == np.arange(KINDS)[:, None], np.array(thetas), 0.0)
+        return Table(
+            increments=np.stack(rows, axis=1) / inflation,
+            scores=np.ascontiguousarray((scores - self._seen_mean(scores)).T),
+            slopes=slopes / inflation,
+            rows=float(self.counts.sum()),
+            limit=_KNOWN_TO * error,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What each bin says, and how that changes with what a stream's own past says of the level.
+
+    Attributes:
+        increments: (m + 1, tilts), of the log likelihood ratios.
+        scores: (m + 1, kinds), what tilts are made of, with mean 0 over the reference.
+        slopes: (kinds, tilts) by how much increments fall where the mean score is higher by one.
+        rows: of the reference.
+        limit: the mean score is taken to lie no farther than this from the reference's.
+    """
+
+    increments: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    slopes: NDArray[np.float64]
+    rows: float
+    limit: float
+
+    def corrections(self, sums: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+        """What increments are to be lowered by, from a stream's past scores.
+
+        The reference's mean score is 0 with the error of its rows; the past, of ``count`` samples, corrects it as far
+        as that error reaches and no farther, so that a slow drift is not learned as if it had always been.
+
+        Args:
+            sums: (..., kinds) of the past's scores.
+            count: samples in it.
+
+        Returns:
+            (..., tilts).
+
+        Source: the posterior mean of a normal mean, both samples with the same variance.
+        """
+        means = np.clip(sums / (self.rows + count), -self.limit, self.limit)
+        lowered: NDArray[np.float64] = means @ self.slopes
+        return lowered
 
 
 def binned(knots: NDArray[np.float64], losses: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -90,7 +90,7 @@ def _windows(values: Floats, numbers: Index) -> Floats:
 
 
 def _make_cusum(distribution: Distribution, inflation: float) -> tuple[Floats, Recursion]:
-    return distribution.increments(inflation=inflation, margin=MARGIN), _cusum
+    return distribution.table(inflation=inflation, margin=MARGIN).increments, _cusum
 
 
 def _make_ewma(distribution: Distribution, inflation: float) -> tuple[Floats, Recursion]:

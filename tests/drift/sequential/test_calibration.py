@@ -57,7 +57,7 @@ def test_the_mechanism_keeps_its_rate(world: object) -> None:
 
 
 def test_the_promise_holds_on_new_data() -> None:
-    # 16 calibrations on 100 effective batches, 50 alarms each. Were the rate kept within 1.5x in 60 % only, 13 or more
-    # would be seen with probability 0.07; in 90 %, with 0.93 (measured: 96 %). Seeds 0-15.
-    ratios = [unseen(WORLDS[seed % 4], 2e-2, 100, 2500, seed).ratio for seed in range(16)]
-    assert sum(ratio <= 1.5 for ratio in ratios) >= 13
+    # 8 calibrations on 100 effective batches, 50 alarms each, seeds 0-7. Were the rate kept within 1.5x in 50 % only, 7
+    # or more would be seen with probability 0.04; in the promised 90 %, with 0.81. The benchmark has 50 and more.
+    ratios = [unseen(WORLDS[seed % 4], 2e-2, 100, 2500, seed).ratio for seed in range(8)]
+    assert sum(ratio <= 1.5 for ratio in ratios) >= 7

@@ -24,7 +24,7 @@ def test_increments_are_e_values_under_the_reference_and_rise_with_the_loss(
     losses: NDArray[np.float64], inflation: float
 ) -> None:
     distribution = Distribution.of(losses)
-    increments = distribution.increments(inflation=inflation, margin=0.0)
+    increments = distribution.table(inflation=inflation, margin=0.0).increments
     assert increments.shape == (BINS + 1, TILTS)
     assert np.isfinite(increments).all()
     assert (np.diff(increments, axis=0) >= -1e-9).all()
@@ -51,7 +51,7 @@ def test_what_is_not_a_number_is_above_all() -> None:
 def test_errors_of_0_and_1_are_weighed_as_bernoulli_likelihoods() -> None:
     losses = np.repeat([0.0, 1.0], [950, 50])
     distribution = Distribution.of(losses)
-    increments = distribution.increments(inflation=1.0, margin=0.0)
+    increments = distribution.table(inflation=1.0, margin=0.0).increments
     right, wrong = binned(distribution.knots, np.array([0.0, 1.0]))
     share = 50 / 1001
     for tilt in range(TILTS):
@@ -63,8 +63,19 @@ def test_errors_of_0_and_1_are_weighed_as_bernoulli_likelihoods() -> None:
 
 def test_a_margin_takes_away_what_the_reference_is_not_sure_of() -> None:
     distribution = Distribution.of(np.random.default_rng(0).exponential(size=400))
-    without = distribution.increments(inflation=1.0, margin=0.0)
-    assert (distribution.increments(inflation=1.0, margin=1.0) < without).all()
+    without = distribution.table(inflation=1.0, margin=0.0).increments
+    assert (distribution.table(inflation=1.0, margin=1.0).increments < without).all()
+
+
+def test_a_streams_past_moves_the_level_no_farther_than_the_reference_is_unsure() -> None:
+    table = Distribution.of(np.random.default_rng(0).exponential(size=399)).table(inflation=4.0, margin=0.0)
+    assert table.limit == pytest.approx(1.5 * math.sqrt(4 / 400))
+    near = np.array([10.0, -5.0, 0.0])
+    np.testing.assert_allclose(table.corrections(near, 100), (near / 500) @ table.slopes)
+    np.testing.assert_allclose(table.corrections(1e6 * near, 100), (np.sign(near) * table.limit) @ table.slopes)
+    # One score that is higher by one lowers each tilt's increments by theta over the inflation.
+    assert (table.slopes.sum(axis=0) * 4 <= 1.0).all()
+    assert ((table.slopes > 0).sum(axis=0) == 1).all()
 
 
 def test_bins_tell_the_upper_tail_apart_to_single_samples() -> None:
