@@ -19,7 +19,7 @@ from edge_agent.runtime.watch_judging import Judged, Judging
 from edge_agent.runtime.watch_labels import labels_noted, looked_at, served_noted
 from edge_agent.runtime.watch_rules import WatchRules
 from edge_agent.runtime.watch_standing import SEASON, Standing, StandingTable
-from edge_agent.samples.record import LabelledRow, SampleBatch
+from edge_agent.samples.record import LabelledRow, Part, SampleBatch
 from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import Prepared, Served
 from edge_agent.wire.messages import FlagEvent
@@ -221,7 +221,8 @@ class DriftWatch:
     def _after_labelled(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
         """All batches that are full now, and what waits if it alarms already."""
         cursor = self._standing.place.cursor
-        self._buffer += [row for row in rows if row.weights == active.weights and row.arrival > cursor]
+        mine = (row for row in rows if row.weights == active.weights and row.arrival > cursor)
+        self._buffer += [row for row in mine if row.part is not Part.UNFIT]  # a broken sensor is no drift
         size = self.rules.labelled.monitor.batch_size
         for start in range(0, len(self._buffer) - size + 1, size):
             at = self._judging.labelled(at, self._buffer[start : start + size], active)

@@ -72,15 +72,21 @@ def settle(part: PartParams, state: Standing, evidence: Evidence) -> Settled:
     Cost: O(m c).
     """
     changed = {name: getattr(state, name).copy() for name in _NAMES}
-    count = len(evidence.readings)
     begun = _begin(part, state, changed, evidence)
     shown = _shown(part, changed, evidence)
-    changed["quiet_s"] = np.where((changed["quiet"] == 0) & ~shown, evidence.times_s[0], changed["quiet_s"])
-    changed["quiet"] = np.where(shown, 0.0, changed["quiet"] + count)
+    count, some = len(shown), shown.any(axis=0)
+    sound = np.where(some, shown[::-1].argmax(axis=0), count)  # readings since the last that shows it
+    new = (changed["quiet"] == 0) | some
+    first_sound = evidence.times_s[np.minimum(count - sound, count - 1)]
+    changed["quiet_s"] = np.where(new & (sound > 0), first_sound, changed["quiet_s"])
+    changed["quiet"] = np.where(some, 0.0, changed["quiet"]) + sound
     by_windows = (changed["kind"] == Kind.CLIPPED) | (changed["detail"] == _STILL)
-    over = (changed["kind"] != Kind.NONE) & (changed["quiet"] >= np.where(by_windows, ENDS_BY_WINDOWS, ENDS))
-    masked = (changed["kind"] != Kind.NONE) | evidence.suspect
-    mask = evidence.broken | evidence.stuck | masked
+    lasts = np.where(by_windows, ENDS_BY_WINDOWS, ENDS)
+    over = (changed["kind"] != Kind.NONE) & (changed["quiet"] >= lasts)
+    rows = np.arange(count)[:, None]
+    masked = (rows >= np.where(begun, shown.argmax(axis=0), 0)) & (changed["kind"] != Kind.NONE)
+    masked &= rows < np.where(over, count - (changed["quiet"] - lasts), count)
+    mask = evidence.broken | evidence.stuck | masked | evidence.suspect
     reports = [_report(state, int(sensor), float(evidence.times_s[-1])) for sensor in _replaced(state, changed)]
     reports += [_report_of(changed, int(sensor), None) for sensor in np.flatnonzero(begun)]
     reports += [_report_of(changed, int(n), float(changed["quiet_s"][n])) for n in np.flatnonzero(over)]
@@ -158,15 +164,12 @@ def _open(
 
 
 def _shown(part: PartParams, changed: dict[str, NDArray[np.float64]], evidence: Evidence) -> NDArray[np.bool_]:
-    """(c,) bool: whether this batch shows a fault."""
+    """(m, c) bool: readings that show a fault."""
     x = evidence.readings
-    away = ((x < part.inner_low) | (x > part.inner_high)).mean(axis=0) >= STILL_AWAY
-    shown: NDArray[np.bool_] = (
-        evidence.broken.any(axis=0) | evidence.stuck.any(axis=0) | evidence.clipped | evidence.still
-    )
-    shown |= evidence.unit >= 0
-    shown |= away & (changed["kind"] == Kind.UNIT)
-    return shown
+    away = (x < part.inner_low) | (x > part.inner_high)
+    away &= (changed["kind"] == Kind.UNIT) & (away.mean(axis=0) >= STILL_AWAY)
+    shown: NDArray[np.bool_] = evidence.broken | evidence.stuck | away
+    return shown | evidence.clipped | evidence.still | (evidence.unit >= 0)
 
 
 def _kinds(value: NDArray[np.float64]) -> NDArray[np.int64]:

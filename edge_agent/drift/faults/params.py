@@ -101,6 +101,11 @@ class FaultParams:
         return spec, {name: getattr(self, name) for name in ARRAYS}
 
     @cached_property
+    def rows_a_look(self) -> int:
+        """Samples that are looked at together: what begins or ends among them is told to within a few readings."""
+        return max(4, 64 // max((block.readings for block in self.channels.blocks), default=1))
+
+    @cached_property
     def unscreened(self) -> bool:
         """Whether there are values that belong to no sensor."""
         return sum(block.stop - block.start for block in self.channels.blocks) < self.channels.columns

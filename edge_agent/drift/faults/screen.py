@@ -30,12 +30,27 @@ def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[Fa
 
     Cost: O(n f).
     """
-    if len(observed.times_s) == 0:
-        return state, Screened(None)
     times_s = np.asarray(observed.times_s, np.float64)
+    features = np.asarray(observed.features, np.float64)
+    if len(times_s) <= params.rows_a_look:
+        return _look(params, state, features, times_s) if len(times_s) else (state, Screened(None))
+    faulty = np.zeros(features.shape, np.bool_)
+    reports: list[FaultReport] = []
+    for start in range(0, len(times_s), params.rows_a_look):
+        rows = slice(start, start + params.rows_a_look)
+        state, found = _look(params, state, features[rows], times_s[rows])
+        reports += found.reports
+        if found.faulty is not None:
+            faulty[rows] = found.faulty
+    return state, Screened(faulty if faulty.any() else None, tuple(reports))
+
+
+def _look(
+    params: FaultParams, state: FaultState, features: NDArray[np.float64], times_s: NDArray[np.float64]
+) -> tuple[FaultState, Screened]:
+    """As many samples as are looked at together, at least one."""
     if not np.isfinite(times_s).all():
         times_s = _filled(times_s, state.latest_s if state.seen else 0.0)
-    features = np.asarray(observed.features, np.float64)
     calm = True
     faulty: NDArray[np.bool_] | None = None
     times, in_time, reports = look_at_times(Times(state.latest_s, state.step_s, state.seen), times_s)
@@ -50,8 +65,7 @@ def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[Fa
         reports += [_named(params, part, report) for report in found.reports]
     if params.unscreened:
         faulty = _not_finite(features, faulty)
-    after = FaultState(tuple(parts), *times, calm)
-    return after, Screened(faulty, tuple(reports))
+    return FaultState(tuple(parts), *times, calm), Screened(faulty, tuple(reports))
 
 
 def rebaseline(params: FaultParams, state: FaultState) -> FaultState:
