@@ -9,7 +9,7 @@ from edge_agent.errors import DataError
 from edge_agent.link.service import Pulse
 from edge_agent.runtime.part import ThreadPart
 from edge_agent.samples.record import Label, SampleBatch
-from edge_agent.samples.tasks import by_task
+from edge_agent.samples.tasks import by_task, task_of
 from edge_agent.serving.server import ModelServer, Served
 from edge_agent.sinks.sink import Sink
 from edge_agent.sources.source import Source
@@ -57,6 +57,11 @@ class Pipeline(ThreadPart):
         self._source.close()
 
     @property
+    def refused_messages(self) -> int:
+        """What the source could not read."""
+        return self._source.bad_messages
+
+    @property
     def alive(self) -> bool:
         """Whether samples are being served, or the source has come to its end."""
         return self.finished or super().alive
@@ -101,7 +106,7 @@ class Pipeline(ThreadPart):
             _log.warning("samples_refused", problem=str(error), count=len(batch.ids))
             return None
         self.served_samples += len(batch.ids)
-        self._sink.write(batch.ids, batch.times, served.outputs, served.weights)
+        self._sink.write(batch.ids, batch.times, served.outputs, served.weights, task_of(batch))
         return served
 
     def _hand_on(self, batch: SampleBatch | None, served: Served | None, labels: list[Label]) -> None:

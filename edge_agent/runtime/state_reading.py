@@ -63,6 +63,7 @@ class StateReading:
             "connected": self.link.session.connected,
             "broker_refusal": self.link.refusal,
             "refused_samples": pipeline.refused_samples,
+            "refused_messages": pipeline.refused_messages,
             "unknown_tasks": " ".join(f"{task}={count}" for task, count in sorted(pipeline.unknown_tasks.items())),
             "refused_labels": self.records.refused_labels,
             "unrecorded_samples": pipeline.unrecorded_samples,

@@ -14,7 +14,7 @@ QUEUE_BATCHES = 256
 POLL_S = 0.25
 
 _log = structlog.get_logger(__name__)
-_Batch = tuple[list[str], list[float], NDArray[np.float32], str]
+_Batch = tuple[list[str], list[float], NDArray[np.float32], str, str | None]
 
 
 class JsonLinesSink:
@@ -47,10 +47,12 @@ class JsonLinesSink:
         """Start the writing thread."""
         self._thread.start()
 
-    def write(self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str) -> None:
+    def write(
+        self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str, task: str | None = None
+    ) -> None:
         """Queue a batch; when the queue is full it is dropped and counted."""
         try:
-            self._batches.put_nowait((ids, times, outputs, weights))
+            self._batches.put_nowait((ids, times, outputs, weights, task))
         except queue.Full:
             self.dropped += len(ids)
 

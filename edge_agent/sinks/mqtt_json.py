@@ -50,10 +50,12 @@ class MqttJsonSink:
         """Begin to connect."""
         self._session.start()
 
-    def write(self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str) -> None:
+    def write(
+        self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str, task: str | None = None
+    ) -> None:
         """Queue a message a sample."""
         self._settle()
-        for line in prediction_lines(ids, times, outputs, weights):
+        for line in prediction_lines(ids, times, outputs, weights, task):
             self._publish(line)
 
     def stop(self, timeout_s: float) -> None:

@@ -19,13 +19,16 @@ class Sink(Protocol):
     def start(self) -> None:
         """Begin to pass predictions on."""
 
-    def write(self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str) -> None:
+    def write(
+        self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str, task: str | None = None
+    ) -> None:
         """Take the predictions of a batch.
 
         Args:
             ids, times: n samples.
             outputs: (n, ...) the primary output.
             weights: digest of the weights that served.
+            task: whose outputs they are, of a bundle with tasks.
         """
 
     def stop(self, timeout_s: float) -> None:
@@ -41,19 +44,22 @@ class NoSink:
     def start(self) -> None:
         """Nothing begins."""
 
-    def write(self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str) -> None:
+    def write(
+        self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str, task: str | None = None
+    ) -> None:
         """Nothing is taken."""
 
     def stop(self, timeout_s: float) -> None:
         """Nothing ends."""
 
 
-def prediction_lines(ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str) -> list[bytes]:
-    """A JSON object a sample: id, time, output, weights. What is not finite is null."""
+def prediction_lines(
+    ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str, task: str | None = None
+) -> list[bytes]:
+    """A JSON object a sample: id, time, output, weights, perhaps the task. What is not finite is null."""
+    made_by = {"weights": weights} if task is None else {"weights": weights, "task": task}
     return [
-        json.dumps(
-            {"id": name, "time": time_s, "output": _finite(output), "weights": weights}, separators=(",", ":")
-        ).encode()
+        json.dumps({"id": name, "time": time_s, "output": _finite(output), **made_by}, separators=(",", ":")).encode()
         for name, time_s, output in zip(ids, times, outputs.tolist(), strict=True)
     ]
 

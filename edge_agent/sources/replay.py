@@ -52,6 +52,9 @@ class ReplaySource:
         ConfigError: the file or a number is wrong (named).
     """
 
+    bad_messages = 0
+    """A recording is read whole beforehand, or refused."""
+
     def __init__(
         self,
         path: Path,

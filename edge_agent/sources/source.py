@@ -15,7 +15,13 @@ class SourceBatch:
 
 
 class Source(Protocol):
-    """Samples and late labels, read by one thread."""
+    """Samples and late labels, read by one thread.
+
+    Attributes:
+        bad_messages: what came and could not be read, so far.
+    """
+
+    bad_messages: int
 
     def read(self, timeout_s: float) -> SourceBatch | None:
         """What has come, after at most ``timeout_s``; empty if nothing has; None: nothing will come any more.

@@ -20,6 +20,8 @@ from tests.training.tiny_bundle import tiny_weights
 class ListSource:
     """Gives what it holds, then ends, or has nothing for ever."""
 
+    bad_messages = 0
+
     def __init__(self, reads: Iterable[SourceBatch | Exception], *, ends: bool = True) -> None:
         self._reads = iter(reads)
         self._ends = ends
@@ -47,12 +49,16 @@ class KeptSink:
     def __init__(self) -> None:
         self.ids: list[str] = []
         self.outputs: list[NDArray[np.float32]] = []
+        self.tasks: list[str | None] = []
 
     def start(self) -> None: ...
 
-    def write(self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str) -> None:
+    def write(
+        self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str, task: str | None = None
+    ) -> None:
         self.ids += ids
         self.outputs.append(outputs)
+        self.tasks.append(task)
 
     def stop(self, timeout_s: float) -> None: ...
 

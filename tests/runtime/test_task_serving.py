@@ -61,6 +61,7 @@ def test_each_sample_gets_its_tasks_output_and_labels_come_last(bundle: Bundle) 
         expected = InferenceModel(bundle, weights, task=task).run({"x": X[rows]})["y"]
         np.testing.assert_array_equal(item.served.outputs, expected)
     assert [part.shape for part in sink.outputs] == [(2, 3), (2, 4)]
+    assert sink.tasks == ["weld", "press"]
     assert (pipeline.served_samples, pipeline.refused_samples) == (4, 0)
 
 

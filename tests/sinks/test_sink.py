@@ -14,6 +14,11 @@ def test_a_line_a_sample_and_null_for_what_is_not_finite() -> None:
     ]
 
 
+def test_a_line_names_the_task_where_there_is_one() -> None:
+    (line,) = prediction_lines(["a"], [1.0], np.zeros((1, 1), np.float32), "w", "press")
+    assert json.loads(line) == {"id": "a", "time": 1.0, "output": [0.0], "weights": "w", "task": "press"}
+
+
 def test_no_sink_takes_and_lives() -> None:
     sink: Sink = NoSink()
     sink.start()

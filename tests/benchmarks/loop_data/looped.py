@@ -85,6 +85,8 @@ def agent(settings: Path, batch: int) -> dict[str, Any]:
 class Unhurried:
     """The agent's replay, as fast as it is taken; it waits for the recorder alone, since nothing may be dropped."""
 
+    bad_messages = 0
+
     def __init__(self, settings: Any, manifest: Any, batch: int) -> None:
         from edge_agent.sources.replay import ReplaySource
 

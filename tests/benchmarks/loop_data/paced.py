@@ -61,7 +61,9 @@ class Stopwatch(NoSink):
             self._began_s = now_s
         return now_s
 
-    def write(self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str) -> None:
+    def write(
+        self, ids: list[str], times: list[float], outputs: NDArray[np.float32], weights: str, task: str | None = None
+    ) -> None:
         """A sample's prediction is there."""
         assert self._began_s is not None
         self.late_s.append(time.monotonic() - self._began_s - len(self.late_s) / RATE_HZ)
