@@ -31,7 +31,7 @@ class Segments:
     """
 
     def __init__(self, database: Path, *, most_bytes: int = SEGMENT_BYTES, files: FileOperations = DISK) -> None:
-        self._folder = database.with_name(f"{database.name}.features")
+        self._folder = database.with_suffix(".features")
         self._most_bytes = most_bytes
         self._files = files
 

@@ -67,7 +67,7 @@ def flip(column: str, table: str) -> Callable[[Path], None]:
 
 
 def features_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.features") / "1.rows"
+    return path.with_suffix(".features") / "1.rows"
 
 
 def flip_a_feature(path: Path) -> None:
