@@ -1,6 +1,5 @@
 """Since when a stream has changed, what changed in it, and what kind of change that is."""
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,11 +26,13 @@ class Standing:
 
     Attributes:
         latest: (n, c) the batch's normal scores less their level; what is missing 0.
+        spread: (c,) the batch's deviations of the channels, in their units.
         level, per_deviation: (columns + directions,) and (columns,), of the reference or learnt from the stream.
         own: the inputs' level was learnt: the reference's classes explain nothing any more.
     """
 
     latest: NDArray[np.float64]
+    spread: NDArray[np.float64]
     level: NDArray[np.float32]
     per_deviation: NDArray[np.float32]
     own: bool
@@ -142,14 +143,13 @@ class _Change:
 
     def _attribution(self, culprit: Culprit, weight: float) -> Attribution:
         params, intake = self.params, self.params.scoring.intake
-        place = params.scoring.columns + culprit.channel
-        away, square = float(self.mean[place]), float(self.mean[place + intake.channels])
+        away = float(self.mean[params.scoring.columns + culprit.channel])
         name, unit = intake.names[culprit.channel], intake.units[culprit.channel]
         level = float(params.channel_level[culprit.channel])
         if culprit.level_gain >= culprit.spread_gain:
             return Attribution(name, level, level + away, unit, weight)
         spread = float(params.channel_spread[culprit.channel])
-        return Attribution(name, spread, math.sqrt(max(0.0, square - away**2)), unit, weight, "spread")
+        return Attribution(name, spread, float(self.standing.spread[culprit.channel]), unit, weight, "spread")
 
     def answers(self) -> list[Attribution]:
         """Class shares and the model's certainty, where the inputs themselves say little."""

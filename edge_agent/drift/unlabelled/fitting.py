@@ -205,7 +205,7 @@ def _plane(
         centre.astype(np.float32),
         basis.astype(np.float32),
         lengths.astype(np.float32),
-        [log_residue(away, (away @ basis) * lengths)],
+        [log_residue(away, np.square(away @ basis), np.square(lengths))],
     )
 
 

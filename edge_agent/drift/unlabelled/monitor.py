@@ -182,8 +182,9 @@ def _judge(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) ->
     if not said.warning:
         return following, said
     channels = params.scoring.intake.channels
-    latest = (batch.scores[:, :channels] - state.level[:channels]).astype(np.float64)
-    known = Standing(latest, state.level, state.per_deviation, state.own_inputs)
+    latest = (batch.scored.scores[:, :channels] - state.level[:channels]).astype(np.float64)
+    spread = batch.scored.channels.std(axis=0, dtype=np.float64)
+    known = Standing(latest, spread, state.level, state.per_deviation, state.own_inputs)
     return following, explain(params, following.history, known, evidence, said)
 
 
@@ -216,7 +217,7 @@ def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState
 def _learnt(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) -> LabelFreeState:
     """One more batch of the new level; after the last one it is what later batches are compared with."""
     sums = state.sums + batch.mean
-    squares = state.squares + np.square(batch.scores, dtype=np.float64).mean(axis=0)
+    squares = state.squares + np.square(batch.scored.scores, dtype=np.float64).mean(axis=0)
     if state.learning > 1:
         return replace(state, sums=sums, squares=squares, learning=state.learning - 1)
     begin, columns = 0 if state.learns_inputs else params.scoring.inputs, params.scoring.columns

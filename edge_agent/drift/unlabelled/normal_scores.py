@@ -76,9 +76,9 @@ class ScoreTable:
         cell = place.astype(np.int64)
         place -= cell
         cell += self._offsets
-        scores = slopes.take(cell)
+        scores = slopes.take(cell, mode="clip")  # a value that is not a number has no cell, and must not fail here
         scores *= place
-        scores += nodes.take(cell)
+        scores += nodes.take(cell, mode="clip")
         return scores
 
 

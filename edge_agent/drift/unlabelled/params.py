@@ -1,6 +1,7 @@
 """What the label-free monitor of a bundle knows, and how the bundle holds it."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from edge_agent.drift.unlabelled.combination import Groups, Scale
 from edge_agent.drift.unlabelled.filters import GAINS, VIEWS, view_deviations
 from edge_agent.drift.unlabelled.intake import Intake, Kind
 from edge_agent.drift.unlabelled.normal_scores import ScoreTable
-from edge_agent.drift.unlabelled.scoring import Scoring
+from edge_agent.drift.unlabelled.scoring import Scored, Scoring
 from edge_agent.drift.unlabelled.signals import COMPARISONS, turn_spreads, turns
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
@@ -32,13 +33,13 @@ class BatchMeans(NamedTuple):
     Attributes:
         mean: (columns + directions,) mean scores.
         row: of the history; its first columns are still to be written.
-        scores: (n, columns + directions).
+        scored: the samples, with what is missing filled in.
         rows: samples that had a reading.
     """
 
     mean: NDArray[np.float32]
     row: NDArray[np.float32]
-    scores: NDArray[np.float32]
+    scored: Scored
     rows: int
 
 
@@ -106,8 +107,8 @@ class LabelFreeParams:
 
     @property
     def history_width(self) -> int:
-        """Values a row of the history: standardised scores, then mean and mean square of each channel."""
-        return self.scoring.columns + 2 * self.scoring.intake.channels
+        """Values a row of the history: standardised scores, then how far each channel's mean is from its level."""
+        return self.scoring.columns + self.scoring.intake.channels
 
     @cached_property
     def _ones(self) -> NDArray[np.float32]:
@@ -128,18 +129,24 @@ class LabelFreeParams:
 
     def batch_means(self, batch: Observed, level: NDArray[np.float32]) -> "BatchMeans":
         """What is left of a batch; a missing reading counts as one at its ``level``, (columns + directions,)."""
-        columns, channels = self.scoring.columns, self.scoring.intake.channels
+        quick = self.scoring.quick(batch)
+        if quick is not None:
+            found = self._means(quick, self.batch_size)
+            # what is not finite in any row is not finite in a sum
+            if math.isfinite(np.add.reduce(found.mean) + np.add.reduce(found.row[self.scoring.columns :])):
+                return found
         scored = self.scoring(batch)
-        scores, seen, rows = scored.scores, scored.channels, len(batch)
-        if not scored.whole:
-            rows = int((~np.isnan(scores[:, :columns])).any(axis=1).sum())
-            scores = np.where(np.isnan(scores), level, scores)
-            seen = np.where(np.isnan(seen), self.channel_level, seen)
+        if scored.whole:
+            return self._means(scored, self.batch_size)
+        gone = np.isnan(scored.scores)
+        rows = int((~gone[:, : self.scoring.columns]).any(axis=1).sum())
+        seen = np.where(np.isnan(scored.channels), self.channel_level, scored.channels)
+        return self._means(Scored(np.where(gone, level, scored.scores), seen, True), rows)
+
+    def _means(self, scored: Scored, rows: int) -> "BatchMeans":
         row = np.empty(self.history_width, np.float32)
-        away = seen - self.channel_level
-        row[columns : columns + channels] = self._ones @ away
-        row[columns + channels :] = self._ones @ np.square(away)
-        return BatchMeans(self._ones @ scores, row, scores, rows)
+        np.subtract(self._ones @ scored.channels, self.channel_level, out=row[self.scoring.columns :])
+        return BatchMeans(self._ones @ scored.scores, row, scored, rows)
 
     def followed(self, means: NDArray[np.float32], moved: NDArray[np.float32]) -> NDArray[np.float32]:
         """The (..., 5, columns) weighted means after a batch of (..., columns)."""

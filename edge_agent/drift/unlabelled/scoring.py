@@ -22,6 +22,7 @@ CONDITIONAL_CAP = 4.0
 _COMPONENT_CAP = 4.0
 _TINY = 1e-12
 _ROUNDING = 1e-5
+_LEAST_POWER = np.float32(2e-9)
 _LARGEST = 1e15
 _SAME_MODEL = "the bundle was calibrated for another model: build it again"
 
@@ -117,6 +118,10 @@ class Scoring:
         return self.conditional.astype(np.float64) * np.diag(self.conditional)
 
     @cached_property
+    def _length_squares(self) -> NDArray[np.float32]:
+        return np.square(self.lengths)
+
+    @cached_property
     def _share_starts(self) -> NDArray[np.int64]:
         return share_starts(self.classes or 0)
 
@@ -132,22 +137,48 @@ class Scoring:
 
         Cost: O(n (c^2 + d m)).
         """
-        features = seen.features.reshape(len(seen), -1)
-        self._refuse(features, seen)
+        features = self._fitting(seen)
         missing = missing_readings(features, seen.faulty)
         if missing is not None:
             features = np.where(missing, 0, features)
         channels = self.intake(features, missing)
-        said = self._said(seen)
-        judged = channels
-        if missing is not None:
-            judged = np.where(np.isnan(channels), self.tables.values[: self.intake.channels, 1], channels)
-        normal = self.tables(np.concatenate([judged, *said.answers], axis=1) if said.answers else judged)
+        said = self._said(seen, self._broken(seen))
+        if missing is None:
+            return Scored(self._scores(channels, said), channels, said.broken is None)
+        gone = np.isnan(channels)
+        judged = np.where(gone, self.tables.values[: self.intake.channels, 1], channels)
+        return Scored(self._scores(judged, said, gone), channels, False)
+
+    def quick(self, seen: Observed) -> Scored | None:
+        """The same of samples of which nothing is missing, for less; None: something is, or that cannot be told here.
+
+        Values that are not finite make scores or channels so, which is for the caller to notice in their means.
+        """
+        features = self._fitting(seen)
+        whole = seen.faulty is None and self.intake.kind == "features"
+        if not whole or (self.outputs and self.classes is None and not np.isfinite(seen.outputs).all()):
+            return None
+        return Scored(self._scores(features, self._said(seen, None)), features, True)
+
+    def _fitting(self, seen: Observed) -> NDArray[Any]:
+        """The features, (n, f).
+
+        Raises:
+            DataError: samples of another shape than the reference's.
+        """
+        features = seen.features if seen.features.ndim == 2 else seen.features.reshape(len(seen), -1)
+        self._refuse(features, seen)
+        return features
+
+    def _scores(
+        self, channels: NDArray[Any], said: "_Said", gone: NDArray[np.bool_] | None = None
+    ) -> NDArray[np.float32]:
+        normal = self.tables(np.concatenate((channels, *said.answers), axis=1) if said.answers else channels)
         size = self.intake.channels
-        scores = np.empty((len(features), self.columns + self.directions), np.float32)
-        self._fill_inputs(scores, normal[:, :size], np.isnan(channels) if missing is not None else None)
+        scores = np.empty((len(channels), self.columns + self.directions), np.float32)
+        self._fill_inputs(scores, normal[:, :size], gone)
         self._fill_answers(scores, normal[:, size:], said)
-        return Scored(scores, channels, missing is None and said.broken is None)
+        return scores
 
     def _refuse(self, features: NDArray[Any], seen: Observed) -> None:
         given = (features.shape[1], _width(seen.outputs) if self.outputs else 0, _width(seen.embeddings))
@@ -170,18 +201,15 @@ class Scoring:
         scores[:, :one] = normal
         np.multiply(normal, normal, out=scores[:, one:two])
         scores[:, two:three] = left
-        np.minimum(left, CONDITIONAL_CAP, out=left)
-        np.maximum(left, -CONDITIONAL_CAP, out=left)
-        np.multiply(left, left, out=scores[:, three:four])
+        np.minimum(left * left, CONDITIONAL_CAP**2, out=scores[:, three:four])
         if missing is not None:
             scores[:, three:four] += lost
             for start in (0, one, two, three):
                 scores[:, start : start + missing.shape[1]][missing] = np.nan
 
-    def _said(self, seen: Observed) -> "_Said":
-        broken = self._broken(seen)
+    def _said(self, seen: Observed, broken: NDArray[np.bool_] | None) -> "_Said":
         columns: list[NDArray[Any]] = []
-        shares = components = directions = None
+        shares = components = squares = directions = None
         if self.outputs:
             outputs = _clean(seen.outputs, broken)
             if self.classes is None:
@@ -194,9 +222,10 @@ class Scoring:
             flat = _clean(seen.embeddings, broken)
             away = flat - self.centre
             components = away @ self.basis
-            columns.append(log_residue(away, components * self.lengths))
+            squares = components * components
+            columns.append(log_residue(away, squares, self._length_squares))
             directions = unit_rows(flat)
-        return _Said(columns, shares, components, directions, broken)
+        return _Said(columns, shares, components, squares, directions, broken)
 
     def _broken(self, seen: Observed) -> NDArray[np.bool_] | None:
         """(n,) rows whose outputs or embeddings are not finite, or so large that squares would not be, or come from
@@ -218,23 +247,23 @@ class Scoring:
         if said.shares is not None:
             whole = self.shares == self.classes
             scores[:, six:seven] = said.shares if whole else np.add.reduceat(said.shares, self._share_starts, axis=1)
-        if said.components is not None and said.directions is not None:
+        if said.components is not None and said.squares is not None and said.directions is not None:
             part = np.minimum(said.components, _COMPONENT_CAP)
-            np.maximum(part, -_COMPONENT_CAP, out=part)
-            scores[:, seven:eight] = part
-            np.multiply(part, part, out=scores[:, eight:nine])
+            np.maximum(part, -_COMPONENT_CAP, out=scores[:, seven:eight])
+            np.minimum(said.squares, _COMPONENT_CAP**2, out=scores[:, eight:nine])
             scores[:, nine:] = said.directions[:, : self.directions]
         if said.broken is not None:
             scores[said.broken, four:] = np.nan
 
 
 class _Said(NamedTuple):
-    """What the model says of n samples: columns for the tables, class probabilities, components and directions of the
-    embeddings; and which rows are broken (None: none)."""
+    """What the model says of n samples: columns for the tables, class probabilities, components of the embeddings,
+    their squares, and directions; and which rows are broken (None: none)."""
 
     answers: list[NDArray[Any]]
     shares: NDArray[Any] | None
     components: NDArray[Any] | None
+    squares: NDArray[Any] | None
     directions: NDArray[Any] | None
     broken: NDArray[np.bool_] | None
 
@@ -255,22 +284,25 @@ def answers_of(outputs: int, classes: int | None) -> int:
 
 
 def certainty(logits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Margin (the largest logit less the next) and energy (log of the sum of powers), (n, 1) each; and the (n, classes)
-    probabilities. One logit a sample is that of class 1 of two."""
+    """Margin (the largest logit less the log of the others' powers, at most 20) and energy (log of the sum of all
+    powers), (n, 1) each; and the (n, classes) probabilities. One logit a sample is that of class 1 of two."""
     if logits.shape[1] == 1:
         logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-    top = np.partition(logits, -2, axis=1)
-    largest = top[:, -1:]
-    powers = np.exp(logits - largest)
-    total = powers.sum(axis=1, keepdims=True)
+    largest = np.maximum.reduce(logits, axis=1, keepdims=True)
+    powers = logits - largest
+    np.exp(powers, out=powers)
+    total = np.add.reduce(powers, axis=1, keepdims=True)
     powers /= total
-    return largest - top[:, -2:-1], largest + np.log(total), powers
+    energy = np.log(total)
+    energy += largest
+    others = np.maximum(total - 1.0, _LEAST_POWER)
+    return -np.log(others), energy, powers
 
 
-def log_residue(centred: NDArray[Any], components: NDArray[Any]) -> NDArray[Any]:
+def log_residue(centred: NDArray[Any], component_squares: NDArray[Any], length_squares: NDArray[Any]) -> NDArray[Any]:
     """(n, 1) log of the squared length that the components, before scaling, leave of an embedding."""
     whole = np.einsum("ij,ij->i", centred, centred)
-    left = whole - np.einsum("ij,ij->i", components, components)
+    left = whole - component_squares @ length_squares
     return np.asarray(np.log(np.maximum(left, _ROUNDING * whole + _TINY))[:, None])
 
 

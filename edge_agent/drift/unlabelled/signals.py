@@ -52,22 +52,20 @@ def turns(vectors: NDArray[np.float32], shares: int) -> NDArray[np.float32]:
 
     Cost: O(shares + directions).
     """
-    parts = []
+    sizes = [size for size in (shares, vectors.shape[-1] - shares) if size]
+    if not sizes:
+        return np.zeros((*vectors.shape[:-2], 0), np.float32)
     # of nearly the same vectors: one less a cosine would be rounding error
     exact = vectors.astype(np.float64)
-    if shares:
-        parts.append(_turns(exact[..., :shares]))
-    if vectors.shape[-1] > shares:
-        parts.append(_turns(exact[..., shares:]) * 0.5)
-    found = np.concatenate(parts, axis=-1) if parts else np.zeros((*vectors.shape[:-2], 0))
-    return found.astype(np.float32)
-
-
-def _turns(vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-    products = vectors @ vectors.swapaxes(-1, -2)
-    chosen = products.reshape(*vectors.shape[:-2], _COUNT * _COUNT).take(_PLACES, axis=-1)
+    parts = [exact[..., :shares], exact[..., shares:]] if len(sizes) == 2 else [exact]
+    products = np.empty((*vectors.shape[:-2], len(parts), _COUNT, _COUNT))
+    for place, part in enumerate(parts):
+        np.matmul(part, part.swapaxes(-1, -2), out=products[..., place, :, :])
+    chosen = products.reshape(*products.shape[:-2], _COUNT * _COUNT).take(_PLACES, axis=-1)
     lengths = chosen[..., 3:6] * chosen[..., 6:]
-    cosine = chosen[..., :3] / np.sqrt(np.maximum(lengths, _TINY))
-    turned = np.maximum(1.0 - cosine, 0.0)
+    turned = 1.0 - chosen[..., :3] / np.sqrt(np.maximum(lengths, _TINY))
+    np.maximum(turned, 0.0, out=turned)
     turned *= lengths > _TINY
-    return np.asarray(turned)
+    if vectors.shape[-1] > shares:
+        turned[..., -1, :] *= 0.5
+    return np.asarray(turned.reshape(*vectors.shape[:-2], -1), np.float32)
