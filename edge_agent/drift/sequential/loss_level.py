@@ -103,7 +103,7 @@ class LossLevelParams:
 
 @dataclass(frozen=True, eq=False)
 class LossLevelState:
-    """What the monitor remembers; 6 kB.
+    """What the monitor remembers; 8 kB.
 
     Attributes:
         evidence: of a rise, since the start or the warm-up's end.

@@ -9,8 +9,9 @@ from edge_agent.drift.sequential.table import KINDS, TILTS, WEIGHTS, Table
 
 BLOCK = 32
 """Samples after which what the past says of the level is looked at anew; their factors' product is within float64."""
-RECENT = 16
-"""Blocks that are too recent for that: a drift may have begun."""
+RECENT = 48
+"""Blocks that are too recent for that: a drift may have begun. Measured, 16 to 64: with fewer a drift that comes and
+goes is learned, with more a reference that is wrong is corrected too late."""
 # Simulated streams go on after they have alarmed; their sums stay finite.
 _OVERFLOW = 1e100
 # A climb is cut down to this many times what evidence is.
