@@ -26,8 +26,8 @@ CENTRES = np.array([[60.0, 6.0, 20.0], [72.0, 6.0, 20.0], [66.0, 7.5, 26.0]])
 
 
 def page_commands() -> list[str]:
-    """Everything the page says to type, in order."""
-    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    """Everything that its last three sections say to type, in order."""
+    lines = PAGE.read_text(encoding="utf-8").split("\n## Calibrate")[1].splitlines()
     return [line.strip() for line in lines if line.startswith(("    server-bridge ", "    edge-agent "))]
 
 
