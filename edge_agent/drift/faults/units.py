@@ -20,13 +20,10 @@ FACTOR: NDArray[np.float64] = np.array([10, 100, 1000, 0.1, 0.01, 0.001, -1, 1.8
 OFFSET: NDArray[np.float64] = np.array([0, 0, 0, 0, 0, 0, 0, 32, -32 / 1.8, 273.15, -273.15])[:, None]
 SIGN = 6
 COUNT = len(_NAMES)
-_TEMPERATURES_FROM = 7
-_FAHRENHEIT = 7
-_TEMPERATURES = ("c", "°c", "degc", "celsius", "f", "°f", "degf", "fahrenheit", "k", "kelvin")
-"""Units of which changes between scales of temperature are looked for. Where the manifest does not say, only Fahrenheit
-for Celsius: a turbine's exhaust at half its 550 degrees looks like Celsius for kelvin."""
-
-
+_FAHRENHEIT_FOR_CELSIUS, _CELSIUS_FOR_FAHRENHEIT, _KELVIN_FOR_CELSIUS, _CELSIUS_FOR_KELVIN = range(7, 11)
+_CELSIUS = ("c", "°c", "degc", "celsius")
+_FAHRENHEIT = ("f", "°f", "degf", "fahrenheit")
+_KELVIN = ("k", "kelvin")
 _DIRECTED = ("g", "m/s2", "m/s²", "m/s^2", "rad/s", "deg/s", "dps", "°/s", "t", "ut", "µt", "mt", "gauss", "n", "nm")
 """Units of what has a direction: a sensor that is mounted anew may read the opposite."""
 
@@ -43,9 +40,14 @@ def name_of(number: int) -> str:
 
 def applicable(units: tuple[str, ...]) -> NDArray[np.bool_]:
     """(COUNT, c): whether sensors measured in these units can be read so."""
+    named = [unit.strip().lower() for unit in units]
     able = np.ones((COUNT, len(units)), np.bool_)
-    able[_TEMPERATURES_FROM:] = [unit.strip().lower() in _TEMPERATURES for unit in units]
-    able[_FAHRENHEIT] |= [not unit.strip() for unit in units]
+    # Where the manifest does not say, only the commonest: a turbine's exhaust at half its 550 degrees looks like
+    # Celsius for kelvin.
+    able[_FAHRENHEIT_FOR_CELSIUS] = [unit in _CELSIUS or not unit for unit in named]
+    able[_CELSIUS_FOR_FAHRENHEIT] = [unit in _FAHRENHEIT for unit in named]
+    able[_KELVIN_FOR_CELSIUS] = [unit in _CELSIUS for unit in named]
+    able[_CELSIUS_FOR_KELVIN] = [unit in _KELVIN for unit in named]
     able[SIGN] = ~may_be_turned(units)
     return able
 

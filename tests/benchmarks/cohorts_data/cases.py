@@ -100,6 +100,10 @@ def gas_cases(data: Path, work: Path) -> Iterator[Case]:
         for members in (2, 4, 8):
             yield Case(f"batch {batch} x {members}", "gas", "level", fixed([(batch, members)]), members != 4)
     yield Case("batch 6 x 25", "gas", "level", fixed([(6, 25)]), True)
+    screened = cache(lambda: GasFleet(data, work, folder="gas-screened").screened(data))
+    for members in (2, 4, 8):
+        drawn = partial(lambda of, seed: screened().draw([(2, of)], seed), members)
+        yield Case(f"batch 2 x {members}, sensor faults screened", "gas", "level", drawn, True)
     for batches in ([3, 4], [3, 6], [4, 6], [4, 6, 2], [3, 4, 6, 2], [2, 3]):
         for members in (1, 2, 4):
             claim: Claim = "power" if members == 4 else "pairs"

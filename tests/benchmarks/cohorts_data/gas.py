@@ -4,9 +4,14 @@ import gzip
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
+from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from edge_agent.drift import faults
+from edge_agent.drift.observed import Observed
+from edge_agent.drift.reference import Reference
 from server_bridge.bundles.fit import FitSettings
 from tests.benchmarks.cohorts_data.drifted import Drifted
 from tests.benchmarks.cohorts_data.real import Samples, Training, dense_net, fit_base, split_half, update
@@ -35,10 +40,15 @@ def read_batch(folder: Path, number: int) -> Samples:
     return Samples(np.array(features, np.float32), np.array(labels, np.int64))
 
 
+def _observed(features: NDArray[np.float32]) -> Observed:
+    rows = len(features)
+    return Observed([str(row) for row in range(rows)], np.arange(rows, dtype=np.float64), features, features[:, :0])
+
+
 class GasFleet:
     """Clients on gas-sensor batches; features standardised by batch 1."""
 
-    def __init__(self, data: Path, work: Path, training: Training = TRAINING) -> None:
+    def __init__(self, data: Path, work: Path, training: Training = TRAINING, *, folder: str = "gas") -> None:
         self.training = training
         batches = {number: read_batch(data, number) for number in (1, 2, 3, 4, 5, 6)}
         mean, deviation = batches[1].features.mean(0), batches[1].features.std(0)
@@ -46,8 +56,22 @@ class GasFleet:
         order = np.random.default_rng(0).permutation(len(self.batches[1].labels))
         fit, held = self.batches[1].take(order[:345]), self.batches[1].take(order[345:])
         net = dense_net((FEATURES, HIDDEN, CLASSES), SOURCE, seed=0)
-        self.bundle = fit_base(net, SOURCE, fit, held, FitSettings(60, monitor_batch=16), work / "gas")
+        self.bundle = fit_base(net, SOURCE, fit, held, FitSettings(60, monitor_batch=16), work / folder)
         self.base = self.bundle.initial_weights()
+
+    def screened(self, data: Path) -> Self:
+        """The same without the samples that a gateway would not train on: those with a reading that the fault screen,
+        calibrated on batch 1, takes for broken, each batch screened in its order."""
+        raw = {number: read_batch(data, number) for number in self.batches}
+        reference = raw[1].features
+        rows = len(reference)
+        seen = Reference(_observed(reference), np.zeros(rows), raw[1].labels, CLASSES, np.zeros(rows, np.int64), (), ())
+        params = faults.calibrate(seen, self.bundle.manifest)
+        for number in (2, 3, 4, 5, 6):
+            observed = _observed(raw[number].features)
+            fit = faults.step(params, faults.FaultState.start(params), observed)[1].fit(len(observed))
+            self.batches[number] = self.batches[number].take(np.flatnonzero(fit))
+        return self
 
     def draw(self, families: Sequence[tuple[int, int]], seed: int) -> Drifted:
         """Clients of the given (batch, members), 20-80 disjoint examples each where the batch has so many."""
