@@ -15,6 +15,7 @@
 ``python -m tests.benchmarks drift_replay`` replays real recordings as `edge-agent drift replay` does: a minute or two.
 ``python -m tests.benchmarks false_alarms`` counts false alarms against what is promised: `--quick` is seconds.
 ``python -m tests.benchmarks estimated_accuracy`` sets accuracies without labels beside the true ones: minutes.
+``python -m tests.benchmarks sensor_faults`` puts faults and drifts into recorded sensors: `--quick` is a minute.
 ``python -m tests.benchmarks labelling`` asks whether labelling that leans is found: a minute; `--quick` is seconds.
 ``python -m tests.benchmarks drift_monitors`` has drifts told by ours, river, frouros and alibi-detect: an hour and more.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
@@ -44,6 +45,7 @@ WITH_OPTIONS = (
     "labelling",
     "learning_quality",
     "recurring",
+    "sensor_faults",
     "tailor",
     "training_step",
 )
