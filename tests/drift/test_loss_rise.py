@@ -214,3 +214,35 @@ def test_adapted_gateways_with_worse_weights_do_not_flag_again() -> None:
         flagged_without += any(verdict.fired for verdict in verdicts)
     assert flagged <= 1
     assert flagged_without >= 10
+
+
+def test_a_drift_wholly_inside_a_warm_up_is_flagged_at_its_end() -> None:
+    """Seed 3; losses of a model that is wrong on 5 % of its samples, then on half."""
+    params = LossRiseParams(gamma=0.3, batch_size=32, clip=2.0)
+    rng = np.random.default_rng(3)
+    for began in range(2, params.warmup_batches - 1):
+        state = rebaseline(params, LossRiseState.start(params))
+        verdicts = []
+        for place in range(params.warmup_batches):
+            wrong = rng.random(32) < (0.5 if place >= began else 0.05)
+            state, verdict = step(params, state, np.where(wrong, 2.0, 0.0))
+            verdicts.append(verdict)
+        assert [verdict.fired for verdict in verdicts] == [False] * 7 + [True]
+        assert verdicts[-1].in_warmup
+        assert abs(verdicts[-1].run - (params.warmup_batches - began)) <= 1
+        assert state.held_loss is not None
+        assert state.held_loss < 0.5
+        assert state.firings == 1
+
+
+def test_a_warm_up_without_a_drift_raises_no_flag() -> None:
+    """Level: none of 80 warm-ups, by a model that is noisier than the bundle's threshold was made for; seed 4."""
+    params = LossRiseParams(gamma=0.1, batch_size=32, clip=2.0)
+    rng = np.random.default_rng(4)
+    fired = 0
+    for _ in range(80):
+        state = rebaseline(params, LossRiseState.start(params))
+        for _ in range(params.warmup_batches):
+            state, verdict = step(params, state, np.where(rng.random(32) < 0.05, 2.0, 0.0))
+        fired += verdict.fired
+    assert fired == 0

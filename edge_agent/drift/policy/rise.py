@@ -94,13 +94,16 @@ def step(params: LossRiseParams, state: RiseState, batch: Labelled) -> tuple[Ris
     before = _before(state.rule)
     rule, verdict = loss_rise.step(params, state.rule, batch.losses)
     warning = rule.gamma / params.safety
-    at_most = warning if verdict.in_warmup else np.inf if verdict.fired or verdict.held else verdict.threshold
+    inside = verdict.fired and verdict.in_warmup
+    if inside:
+        before = verdict.batch_loss - verdict.statistic
+    at_most = np.inf if verdict.fired or verdict.held else warning if verdict.in_warmup else verdict.threshold
     statistic = min(verdict.statistic, at_most)
     finding = Finding(
         statistic=statistic,
         threshold=verdict.threshold,
         warning_threshold=min(warning, verdict.threshold),
-        began_samples=_began(params, batch, before) if verdict.fired else None,
+        began_samples=verdict.run * len(batch) if inside else _began(params, batch, before) if verdict.fired else None,
         shift="loss",
         attributions=() if before is None else (Attribution(LOSS, before, verdict.batch_loss),),
         rows=len(batch),
