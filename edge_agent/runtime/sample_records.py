@@ -7,7 +7,8 @@ from edge_agent.link.outbox import Outbox
 from edge_agent.runtime.gathering import GATHERED_SAMPLES
 from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.recorder import Recorder
-from edge_agent.runtime.screening import Screen, Screening, screen_of
+from edge_agent.runtime.screen import Screen, screen_of
+from edge_agent.runtime.screening import Screening
 from edge_agent.runtime.storage import AgentStorage
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_rules import watch_rules

@@ -10,7 +10,8 @@ from edge_agent.drift.loss_rise import LossRiseParams
 from edge_agent.link.database import Database, open_database
 from edge_agent.link.outbox import Outbox
 from edge_agent.model.bundle import Bundle
-from edge_agent.runtime.screening import Screen, Screening
+from edge_agent.runtime.screen import Screen
+from edge_agent.runtime.screening import Screening
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_rules import WatchRules, rule_alone
 from edge_agent.samples.holdout import HoldoutCounts

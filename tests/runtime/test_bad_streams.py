@@ -19,7 +19,8 @@ from edge_agent.link.outbox import Outbox
 from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.pipeline import Pipeline
 from edge_agent.runtime.recorder import Recorder
-from edge_agent.runtime.screening import Screening, screen_of
+from edge_agent.runtime.screen import screen_of
+from edge_agent.runtime.screening import Screening
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_rules import watch_rules
 from edge_agent.samples.holdout import HoldoutCounts

@@ -16,7 +16,8 @@ from edge_agent.errors import StorageError
 from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.pipeline import Recordable
 from edge_agent.runtime.recorder import Recorder
-from edge_agent.runtime.screening import MOST_OPEN, Screen, Screening, screen_of
+from edge_agent.runtime.screen import Screen, screen_of
+from edge_agent.runtime.screening import MOST_OPEN, Screening
 from edge_agent.samples.record import Label, SampleBatch
 from edge_agent.serving.server import Served
 from edge_agent.wire.messages import SensorFaultEvent

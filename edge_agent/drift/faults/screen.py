@@ -6,17 +6,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.faults.away import FLAT, OUTSIDE, as_good_as_still, look_away
+from edge_agent.drift.faults.away import OUTSIDE, look_away
 from edge_agent.drift.faults.clock import Times, look_at_times
 from edge_agent.drift.faults.opening import SENTINELS, Evidence, settle
 from edge_agent.drift.faults.params import MARGIN, FaultParams, PartParams
 from edge_agent.drift.faults.report import FaultReport, Screened
 from edge_agent.drift.faults.runs import stuck_readings
 from edge_agent.drift.faults.state import FaultState, PartState, Recent, Standing
+from edge_agent.drift.faults.window import WINDOW, Window, by_window, is_odd, taken_in
 from edge_agent.drift.observed import Observed
 
-WINDOW = 128
-"""Readings after which a sensor's highest and lowest are looked at, at least."""
+_LARGEST = 1e100
+"""Beyond it sums of squares are none."""
 
 
 def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[FaultState, Screened]:
@@ -102,44 +103,13 @@ def _screen(
     sound = sound and (part.zero is None or not np.count_nonzero((x == 0) & part.zero))
     if part.block.readings > 1:
         times_s = np.repeat(times_s, part.block.readings)
-    window = _window(recent, x, lowest, highest, float(times_s[0])) if sound else None
-    if window is not None and (window.filled < WINDOW or not _odd(part, window)):
+    window = taken_in(recent, x, lowest, highest, float(times_s[0])) if sound else None
+    if window is not None and (window.filled < WINDOW or not is_odd(part, window)):
         after = _advanced(part, recent, x, same, equal, times_s, window)
         if window.filled >= WINDOW and standing.inner_low is not part.inner_low:
             standing = replace(standing, inner_low=part.inner_low, inner_high=part.inner_high)
         return _Found(PartState(after, standing))
     return _slowly(part, state, x, prior, same, equal, times_s, in_time=in_time)
-
-
-class _Window(NamedTuple):
-    """The highest of the window's readings and of their negatives, how often, since when, and of how many."""
-
-    top: NDArray[np.float64]
-    often: NDArray[np.float64]
-    since_s: float
-    filled: int
-
-
-def _window(
-    recent: Recent, x: NDArray[np.float64], lowest: NDArray[np.float64], highest: NDArray[np.float64], now_s: float
-) -> _Window:
-    """The window with a batch taken in; NaN is passed over."""
-    top = np.empty_like(recent.top)
-    top[0] = highest
-    np.negative(lowest, out=top[1])
-    at_top, at_bottom = x == highest, x == lowest
-    alone = np.count_nonzero(at_top) == len(highest) == np.count_nonzero(at_bottom)
-    often = 1.0 if alone else np.array((np.add.reduce(at_top, axis=0), np.add.reduce(at_bottom, axis=0)))
-    best = np.fmax(recent.top, top)
-    count = recent.often * (recent.top == best) + often * (top == best)
-    return _Window(best, count, recent.window_s if recent.filled else now_s, recent.filled + len(x))
-
-
-def _odd(part: PartParams, window: _Window) -> bool:
-    """Whether a full window piles up at an end, or is much narrower than any of the reference."""
-    if np.count_nonzero(window.often > part.pile_limit * window.filled):
-        return True
-    return bool(((window.top[0] + window.top[1]) * FLAT < part.arrays["span"]).any())
 
 
 def _advanced(
@@ -149,7 +119,7 @@ def _advanced(
     same: NDArray[np.bool_],
     equal: NDArray[np.int64],
     times_s: NDArray[np.float64],
-    window: _Window,
+    window: Window,
 ) -> Recent:
     """The latest readings after a batch; a full window begins anew."""
     size = len(x)
@@ -193,8 +163,8 @@ def _slowly(
     if not in_time:
         before[0] = np.nan
     away = look_away(part, standing, finite, before, times_s)
-    window = _window(recent, x, np.fmin.reduce(clean), np.fmax.reduce(clean), float(times_s[0]))
-    clipped, still = _by_window(part, window)
+    window = taken_in(recent, x, np.fmin.reduce(clean), np.fmax.reduce(clean), float(times_s[0]))
+    clipped, still = by_window(part, window)
     evidence = Evidence(
         readings=x,
         times_s=times_s,
@@ -248,21 +218,6 @@ def _filled(times_s: NDArray[np.float64], before_s: float) -> NDArray[np.float64
     place = np.maximum.accumulate(np.where(known, np.arange(len(times_s)), -1))
     filled: NDArray[np.float64] = np.where(place < 0, before_s, times_s[place])
     return filled
-
-
-def _by_window(part: PartParams, window: _Window) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """What a full window shows: (2, c) piled up at its highest, lowest; (c,) as good as still."""
-    nothing = np.zeros(window.top.shape, np.bool_)
-    if window.filled < WINDOW:
-        return nothing, nothing[0]
-    piled = window.often > part.pile_limit * window.filled
-    piled &= window.often < _ALL * window.filled  # else it stands still
-    return piled, as_good_as_still(part, -window.top[1], window.top[0])
-
-
-_ALL = 0.95
-_LARGEST = 1e100
-"""Beyond it sums of squares are none."""
 
 
 def _looked_at_anew(part: PartParams, standing: Standing) -> Standing:
