@@ -65,9 +65,7 @@ LABELLED_MAKERS = (Maker(LOSS_LEVEL, _losses, _loss_level),)
 """Of monitors that need losses alone."""
 MAKERS = (*LABELLED_MAKERS, Maker(LABEL_FREE, _scores, _label_free, aims=True))
 """Of all monitors that promise a rate of false alarms."""
-PLAIN_MAKERS = (
-    PlainMaker(ACCURACY, _accuracy),
-    PlainMaker(ARRIVALS, _arrivals),
-    PlainMaker(faults.NAME, _faults),
-)
+SENSOR_MAKERS = (PlainMaker(faults.NAME, _faults),)
+"""Of what looks at inputs alone, and promises no rate."""
+PLAIN_MAKERS = (PlainMaker(ACCURACY, _accuracy), PlainMaker(ARRIVALS, _arrivals), *SENSOR_MAKERS)
 """Of those that state one of their own, or raise none."""

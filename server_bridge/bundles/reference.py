@@ -24,24 +24,33 @@ def reference_of(manifest: Manifest, data: LabelledData, outputs: Mapping[str, N
 
     Cost: one copy of the data.
     """
+    primary = outputs[primary_output(manifest)]
+    embedding = next((outputs[output.name] for output in manifest.outputs if output.role == "embedding"), None)
+    losses = sample_losses(manifest.loss, primary, data.labels, delta=manifest.huber_delta)
+    return ordered_reference(manifest, data, losses, primary, embedding)
+
+
+def ordered_reference(
+    manifest: Manifest,
+    data: LabelledData,
+    losses: NDArray[np.float64],
+    outputs: NDArray[Any],
+    embeddings: NDArray[Any] | None = None,
+) -> Reference:
+    """The same from (n,) losses and (n, ...) outputs in the order of the data's rows."""
     order = np.arange(len(data)) if data.times is None else np.argsort(data.times, kind="stable")
     rows = data.rows(order)
-    primary = outputs[primary_output(manifest)][order]
-    losses = sample_losses(manifest.loss, primary, rows.labels, delta=manifest.huber_delta)
     features = flattened(manifest, rows.features)
     names, units = feature_names(manifest, features.shape[1])
-    embedding = next((outputs[o.name][order] for o in manifest.outputs if o.role == "embedding"), None)
-    times_s = np.arange(len(rows), dtype=np.float64) if rows.times is None else rows.times
     observed = Observed(
         ids=[str(row) for row in order.tolist()],
-        times_s=times_s,
+        times_s=np.arange(len(rows), dtype=np.float64) if rows.times is None else rows.times,
         features=features,
-        outputs=primary.reshape(len(rows), -1),
-        embeddings=None if embedding is None else embedding.reshape(len(rows), -1),
+        outputs=outputs[order].reshape(len(rows), -1),
+        embeddings=None if embeddings is None else embeddings[order].reshape(len(rows), -1),
     )
-    return Reference(
-        observed, losses, rows.labels, manifest.classes, segments_of(rows.groups, len(rows)), tuple(names), tuple(units)
-    )
+    segments = segments_of(rows.groups, len(rows))
+    return Reference(observed, losses[order], rows.labels, manifest.classes, segments, tuple(names), tuple(units))
 
 
 def flattened(manifest: Manifest, features: Mapping[str, NDArray[Any]]) -> NDArray[Any]:

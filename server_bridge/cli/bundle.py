@@ -60,10 +60,13 @@ def fit(
                 directory, data, calibration, settings, out, on_epoch=show, told=told, noted=notes.extend
             )
         else:
-            bundle = fit_task(directory, task, data, calibration, settings, out, on_epoch=show)
+            bundle = fit_task(
+                directory, task, data, calibration, settings, out, on_epoch=show, told=told, noted=notes.extend
+            )
     show_notes(tuple(notes))
     if task is not None:
         show_tasks(bundle, score_tasks(bundle, calibration))
+        show_monitors(bundle.manifest)
         return
     show_bundle(bundle)
     show_monitors(bundle.manifest)

@@ -76,7 +76,7 @@ def tailor_bundle(model: onnx.ModelProto | Path, data: Path, settings: TailorSet
         batch_size=settings.monitor_batch,
         seed=settings.seed,
     )
-    return write_bundle(out, made.manifest.model_copy(update={"monitors": monitors}), made.files)
+    return write_bundle(out, *monitors.in_bundle(made.manifest, made.files))
 
 
 def tailored_files(model: onnx.ModelProto | Path, settings: TailorSettings) -> TaskFiles:

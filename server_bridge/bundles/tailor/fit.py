@@ -4,13 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edge_agent.errors import DataError, WireError
-from edge_agent.model.bundle import WEIGHTS, Bundle, file_digests, load_bundle, refuse_taken, write_bundle
+from edge_agent.model.bundle import WEIGHTS, Bundle, load_bundle, refuse_taken, write_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.wire.tasks import task_named
 from edge_agent.wire.tensors import Weights, encode_weights
 from server_bridge.bundles.calibrate import Outputs, Score
 from server_bridge.bundles.fit import GRAPH, Epoch, FitSettings, train_epochs
+from server_bridge.bundles.monitors import Noted, Told
 from server_bridge.bundles.tailor.scoring import read_task_data, rows_of, scores_by_task, task_monitors
 
 
@@ -23,6 +24,8 @@ def fit_task(
     out: Path,
     *,
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
+    told: Told = lambda name, share: None,
+    noted: Noted = lambda notes: None,
 ) -> Bundle:
     """Train a task's block from the bundle's weights, calibrate, write a new bundle.
 
@@ -34,8 +37,11 @@ def fit_task(
         settings: see `FitSettings`; the graph is the task's ``<task>-adam``, or its first, where none is named.
         out: a directory that does not exist, or is empty.
         on_epoch: told of each epoch.
+        told: of the calibration's progress.
+        noted: given what an operator should know of the calibration.
 
     Raises:
+        ConfigError: the false alarms that are asked for make no sense for the stream.
         DataError: the bundle, the task or the data are unfit (named), or the loss stops being finite.
         StorageError: the bundle cannot be written.
     """
@@ -55,10 +61,12 @@ def fit_task(
         held_out,
         batch_size=settings.monitor_batch,
         seed=settings.seed,
+        wish=settings.wish,
+        told=told,
     )
     files = {name: bundle.read(name) for name in manifest.files} | {WEIGHTS: encode_weights(weights)}
-    changed = {"monitors": monitors, "files": file_digests(files)}
-    return write_bundle(out, manifest.model_copy(update=changed), files)
+    noted(monitors.notes)
+    return write_bundle(out, *monitors.in_bundle(manifest, files))
 
 
 def score_tasks(bundle: Bundle, data: Path) -> dict[str, Score]:

@@ -11,7 +11,7 @@ from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle, load_bundle, refuse_taken, write_bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.session import Session
-from edge_agent.wire.manifest import Manifest, MonitorSpec
+from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.tensors import Weights
 from server_bridge.bundles.calibrate import Outputs, Score
 from server_bridge.bundles.data import LabelledData
@@ -95,7 +95,7 @@ def prune_bundle(
     monitors = task_monitors(
         made.manifest, lambda task: outputs_of(made, task), rows, batch_size=max(batches, default=32), seed=0
     )
-    written = write_bundle(out, _relabelled(made, bundle, monitors), made.files)
+    written = write_bundle(out, *monitors.in_bundle(_relabelled(made, bundle), made.files))
     values = (_values(bundle.initial_weights()), _values(made.weights))
     return written, Pruning(tuple(each for _, removed in pruned for each in removed), before, after, values)
 
@@ -200,10 +200,10 @@ def _only(parameters: Weights, block: Block) -> Weights:
     return {name: value for name, value in parameters.items() if name in names}
 
 
-def _relabelled(made: TaskFiles, bundle: Bundle, monitors: Mapping[str, MonitorSpec]) -> Manifest:
+def _relabelled(made: TaskFiles, bundle: Bundle) -> Manifest:
     """What the former bundle says for people stays."""
     kept = {"features": bundle.manifest.features, "label_names": bundle.manifest.label_names}
-    return made.manifest.model_copy(update={**kept, "monitors": dict(monitors)})
+    return made.manifest.model_copy(update=kept)
 
 
 def _outputs(bundle: Bundle, task: str) -> Outputs:

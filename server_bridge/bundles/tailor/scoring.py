@@ -7,14 +7,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.calibration import calibrate_loss_rise
-from edge_agent.drift.loss_rise import MONITOR_NAME
 from edge_agent.drift.losses import sample_losses
 from edge_agent.errors import DataError
-from edge_agent.wire.manifest import Manifest, MonitorSpec
+from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.tasks import seen_by, task_classes, task_names
 from server_bridge.bundles.calibrate import Outputs, Score, outputs_on, score
 from server_bridge.bundles.data import LabelledData, read_data
+from server_bridge.bundles.makers import LABELLED_MAKERS, SENSOR_MAKERS
+from server_bridge.bundles.monitors import Monitors, Told, calibrated
+from server_bridge.bundles.rates import rate_of_times
+from server_bridge.bundles.reference import ordered_reference
+from server_bridge.bundles.wish import Wish
+
+_NOTHING_ASKED = Wish()
 
 OutputsOf = Callable[[str], Outputs]
 """A task's name to what predicts its rows."""
@@ -58,12 +63,22 @@ def scores_by_task(manifest: Manifest, model: OutputsOf, data: LabelledData) -> 
 
 
 def task_monitors(
-    manifest: Manifest, model: OutputsOf, data: LabelledData, *, batch_size: int, seed: int
-) -> dict[str, MonitorSpec]:
-    """The drift monitor over the rows of all tasks as they come, each row's loss by its own task's output.
+    manifest: Manifest,
+    model: OutputsOf,
+    data: LabelledData,
+    *,
+    batch_size: int,
+    seed: int,
+    wish: Wish = _NOTHING_ASKED,
+    told: Told = lambda name, share: None,
+) -> Monitors:
+    """The monitors of losses and sensors over the rows of all tasks as they come, each loss by its own task's output.
+
+    What judges outputs is left out: those of different tasks mean different things.
 
     Raises:
-        DataError: too few rows, or losses that say nothing.
+        ConfigError: the wish makes no sense for this stream.
+        DataError: too few rows, losses that say nothing, or false alarms that were asked for and are not supported.
     """
     losses = np.zeros(len(data))
     for task in task_names(manifest):
@@ -73,6 +88,16 @@ def task_monitors(
             losses[places] = sample_losses(
                 manifest.loss, outputs_on(model(task), rows), rows.labels, delta=manifest.huber_delta
             )
-    most = max(task_classes(manifest).values())
-    rng = np.random.default_rng(seed)
-    return {MONITOR_NAME: calibrate_loss_rise(losses, batch_size=batch_size, classes=most, rng=rng)}
+    reference = ordered_reference(manifest, data, losses, np.zeros((len(data), 1)))
+    reference = replace(reference, classes=max(task_classes(manifest).values()))
+    rate = None if data.times is None else rate_of_times(reference.observed.times_s)
+    return calibrated(
+        reference,
+        manifest,
+        batch_size=batch_size,
+        wish=wish.with_stream(rate),
+        seed=seed,
+        told=told,
+        makers=LABELLED_MAKERS,
+        plain=SENSOR_MAKERS,
+    )
