@@ -25,7 +25,7 @@ def item(first: int, count: int, weights: str, labels: list[int], *, bare: bool 
     if bare:
         batch = SampleBatch(batch.ids, batch.times, batch.features)
     outputs = np.arange(first, first + count, dtype=np.float32)[:, None] * np.ones(3, np.float32)
-    served = Served(outputs, "c" * 64, weights, 1, "root")
+    served = Served(outputs, "c" * 64, weights, 1, "root", embeddings=-outputs)
     return Recordable(batch if count else None, served if count else None, [Label(f"s{k}", 0) for k in labels])
 
 
@@ -45,6 +45,8 @@ def streams(draw: st.DrawFn) -> list[Recordable]:
 def test_nothing_is_lost_or_moved_between_models(items: list[Recordable]) -> None:
     parts, labels = put_together(items)
     assert [label for one in items for label in one.labels] == labels
+    for _, served in parts:
+        np.testing.assert_array_equal(served.embeddings, -served.outputs)
     seen = [
         (name, time_s, *row, served.weights, tuple(batch.features["x"][place]))
         for batch, served in parts

@@ -3,15 +3,17 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
 
 from edge_agent.errors import DataError, RejectedUpdate
-from edge_agent.model.bundle import Bundle
+from edge_agent.model.bundle import Bundle, file_digests, write_bundle
 from edge_agent.samples.record import SampleBatch
 from edge_agent.serving.server import ModelServer, Served
+from edge_agent.wire.manifest import MonitorSpec, OutputSpec
 from edge_agent.wire.tensors import Weights
-from tests.training.tiny_bundle import tiny_bundle, tiny_samples, tiny_weights
+from tests.training.tiny_bundle import FEATURES, tiny_bundle, tiny_samples, tiny_weights
 
 DIGESTS = ("a" * 64, "b" * 64)
 
@@ -127,3 +129,34 @@ def test_every_batch_is_served_by_one_model_while_models_are_swapped(server: Mod
     for served in results:
         np.testing.assert_allclose(served.outputs, logits(models[served.weights], x), rtol=1e-5)
     assert {served.weights for served in results} == set(DIGESTS)
+
+
+def test_an_embedding_comes_with_the_prediction_only_where_a_monitor_asks(tmp_path: Path, bundle: Bundle) -> None:
+    weights, x = tiny_weights(0), tiny_samples(5)[0]["x"]
+    for monitored in (True, False):
+        embedded = _with_embedding(bundle, tmp_path / str(monitored), monitored=monitored)
+        served = ModelServer(embedded, weights, DIGESTS[0], 1, "root").process(batch_of(x))
+        np.testing.assert_allclose(served.outputs, logits(weights, x), rtol=1e-5)
+        if monitored:
+            np.testing.assert_array_equal(served.embeddings, np.maximum(x, 0))
+        else:
+            assert served.embeddings is None
+    unwanted = _with_embedding(bundle, tmp_path / "unwanted", monitored=True)
+    assert ModelServer(unwanted, weights, DIGESTS[0], 1, "root", embeddings=False).active.embedding is None
+
+
+def _with_embedding(bundle: Bundle, path: Path, *, monitored: bool) -> Bundle:
+    """The tiny net with the features above zero as its embedding, and perhaps a monitor that judges it."""
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    model = onnx.load_from_string(files["infer.onnx"])
+    model.graph.node.append(onnx.helper.make_node("Relu", ["x"], ["h"]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("h", onnx.TensorProto.FLOAT, ["batch", FEATURES]))
+    files["infer.onnx"] = model.SerializeToString()
+    embedding = OutputSpec(name="h", dtype="float32", shape=["batch", FEATURES], role="embedding")
+    monitor = MonitorSpec(parameters={}, batch_size=32, false_alarm_rate=1e-3)
+    update = {
+        "outputs": [*bundle.manifest.outputs, embedding],
+        "monitors": {"label-free": monitor} if monitored else {},
+        "files": file_digests(files),
+    }
+    return write_bundle(path, bundle.manifest.model_copy(update=update), files)
