@@ -54,9 +54,13 @@ def main(arguments: Sequence[str]) -> None:
     found: list[Rate] = []
     for part in options.parts:
         began_s = time.process_time()
-        for rate in RUNS[part](QUICK if options.quick else Extent()):
-            print(line(rate), flush=True)
-            found.append(rate)
+        try:
+            for rate in RUNS[part](QUICK if options.quick else Extent()):
+                print(line(rate), flush=True)
+                found.append(rate)
+        except KeyboardInterrupt:
+            print("  stopped: what was measured up to here counts")
+            break
         print(f"  {part}: {time.process_time() - began_s:.0f} s CPU", flush=True)
     for words in summaries(found):
         print(words)
