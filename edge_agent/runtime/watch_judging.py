@@ -13,7 +13,7 @@ from edge_agent.drift.finding import Finding
 from edge_agent.drift.observed import Labelled, Observed
 from edge_agent.drift.policy.catalogue import ACCURACY, Monitor
 from edge_agent.drift.policy.labels import standing
-from edge_agent.drift.policy.season import learn, usual
+from edge_agent.drift.policy.season import in_force, is_known, learn, usual
 from edge_agent.drift.policy.severity import LOSS, Severity, kind_of_shift, severity
 from edge_agent.drift.policy.table import Verdict
 from edge_agent.drift.policy.verdict import Role, Ruling, judge
@@ -220,10 +220,16 @@ class Judging:
         return np.maximum(losses - usual(self.rules.season, at.season, times_s), 0.0)
 
     def _with_season(self, at: Standing, losses: NDArray[np.float64], times_s: NDArray[np.float64]) -> Standing:
-        if self.rules.season is None or at.season is None or at.policy.verdict is not Verdict.NONE:
+        if self.rules.season is None or at.season is None:
             return at
+        if at.policy.verdict is not Verdict.NONE and is_known(self.rules.season, at.season, times_s):
+            return at  # or the season would take the drift for its own
         season = learn(self.rules.season, at.season, times_s, losses)
-        return replace(at, season=season, touched=at.touched | {SEASON})
+        after = replace(at, season=season, touched=at.touched | {SEASON})
+        if in_force(self.rules.season, season) == in_force(self.rules.season, at.season):
+            return after
+        monitor = self.rules.labelled.monitor  # losses are judged from another level from now on: it begins anew
+        return after.with_state(monitor.name, monitor.rebaseline(at.states[monitor.name]))
 
 
 def severity_now(rules: WatchRules, at: Standing) -> Severity:

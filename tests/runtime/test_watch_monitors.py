@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseState, step
+from edge_agent.drift.policy.season import SeasonParams
 from edge_agent.drift.policy.table import Verdict
 from edge_agent.drift.policy.verdict import PolicyState
 from edge_agent.errors import DataError, StorageError
 from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.drift_status import DriftStatus
 from edge_agent.runtime.watch import DriftWatch
-from edge_agent.runtime.watch_rules import WatchRules
+from edge_agent.runtime.watch_rules import WatchRules, rule_alone
 from edge_agent.runtime.watch_status import drift_status
 from edge_agent.wire.codec import encode
 from edge_agent.wire.messages import FLAG_CAP_BYTES, FlagEvent
@@ -273,6 +274,23 @@ def _some_flag() -> FlagEvent:
         threshold=1.0,
         trainable_samples=1,
     )
+
+
+def test_a_season_is_learned_and_then_no_drift_any_more(tmp_path: Path, bundle: Bundle) -> None:
+    """Days of two batches: wrong by night, right by day; in the end wrong by day too."""
+    night, day = [True] * BATCH, [False] * BATCH
+    flags = {}
+    for season in (None, SeasonParams(4.0 * BATCH, 2)):
+        path = tmp_path / str(season is None)
+        path.mkdir()
+        rules = replace(rule_alone(RULE, bundle), season=season)
+        parts = Parts(path, bundle, rules=rules)
+        raised = [parts.feed(number * 4 * BATCH, day * 2 + night * 2) for number in range(14)]
+        assert raised[0] == 1
+        last = parts.feed(14 * 4 * BATCH, [*night * 4])
+        flags[season is not None] = (sum(raised[8:]), last)
+        parts.close()
+    assert flags == {False: (6, 0), True: (0, 1)}
 
 
 def test_a_gateway_may_learn_what_is_normal_there(tmp_path: Path, whole: Bundle) -> None:

@@ -97,18 +97,29 @@ def usual(params: SeasonParams, state: SeasonState, times_s: NDArray[np.float64]
 
     Cost: O(n + bins).
     """
-    known = state.batches >= KNOWN_BATCHES
-    if 2 * int(known.sum()) <= params.bins:
+    if not in_force(params, state):
         return np.zeros(len(times_s))
+    known = state.batches >= KNOWN_BATCHES
     level = float(state.means[known].mean())
     excess: NDArray[np.float64] = np.where(known, state.means - level, 0.0)[params.bins_of(times_s)]
     return excess
 
 
+def in_force(params: SeasonParams, state: SeasonState) -> int:
+    """How many parts are known, once more than half are; 0 before: then nothing is taken off yet."""
+    known = int((state.batches >= KNOWN_BATCHES).sum())
+    return known if 2 * known > params.bins else 0
+
+
+def is_known(params: SeasonParams, state: SeasonState, times_s: NDArray[np.float64]) -> bool:
+    """Whether the part in which a batch lies has been learned."""
+    return bool(state.batches[_part_of(params, times_s)] >= KNOWN_BATCHES)
+
+
 def learn(
     params: SeasonParams, state: SeasonState, times_s: NDArray[np.float64], values: NDArray[np.float64]
 ) -> SeasonState:
-    """Take a batch into the means; the caller leaves out what was judged while anything warned.
+    """Take a batch into the means; once a part is known, the caller leaves out what was judged while anything warned.
 
     A batch's part is that of its middle row. Values that are not finite are left out.
 
@@ -120,8 +131,12 @@ def learn(
     fit = np.isfinite(values)
     if not fit.any():
         return state
-    bin_ = int(params.bins_of(times_s)[len(times_s) // 2])
+    bin_ = _part_of(params, times_s)
     batches, means = state.batches.copy(), state.means.copy()
     batches[bin_] = min(batches[bin_] + 1, MEMORY_BATCHES)
     means[bin_] += (float(values[fit].mean()) - means[bin_]) / batches[bin_]
     return replace(state, batches=batches, means=means)
+
+
+def _part_of(params: SeasonParams, times_s: NDArray[np.float64]) -> int:
+    return int(params.bins_of(times_s)[len(times_s) // 2])
