@@ -34,23 +34,33 @@ class Segments:
         self._folder = database.with_suffix(".features")
         self._most_bytes = most_bytes
         self._files = files
+        self._begun: set[int] = set()
+
+    def prepare(self) -> None:
+        """Make the folder, at the start; one that goes later is not made again: whoever removed it means it.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        make_directory(self._folder, files=self._files)
 
     def append(self, number: int, rows: bytes | memoryview) -> int:
-        """Write at the end of a file, made if absent; returns where it begins.
+        """Write at the end of a file; returns where it begins. A file that was begun and has gone is not made again.
 
         Raises:
             StorageError: the disk refused; what was written of it is nobody's.
         """
         path = self._path(number)
         with storage_errors("write", path):
-            if not self._folder.is_dir():
-                make_directory(self._folder, files=self._files)
+            if number in self._begun:
+                path.stat()
             descriptor = self._files.open_part(path)
             try:
                 start = os.fstat(descriptor).st_size
                 self._files.write_at(descriptor, rows, start)
             finally:
                 os.close(descriptor)
+        self._begun.add(number)
         return start
 
     def is_full(self, number: int) -> bool:

@@ -97,6 +97,7 @@ class SampleStore:
         self._segments = Segments(db.path, most_bytes=min(SEGMENT_BYTES, max(1, max_bytes // SEGMENTS_AT_LEAST)))
         room = Room(max(1, max_samples), reservoir_samples, unlabelled_samples)
         room = room.within(max(1, max_bytes // stored_bytes(self._layout.row_bytes)))
+        self._segments.prepare()
         move_old_rows(db, self._segments)
         with db.transaction():
             db.execute("INSERT OR IGNORE INTO layout (digest) VALUES (?)", (self._layout.digest,))
