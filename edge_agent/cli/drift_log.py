@@ -18,6 +18,7 @@ from edge_agent.drift.rises import clip_losses
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_judging import Judged, accuracy_now
 from edge_agent.runtime.watch_rules import WatchRules
+from edge_agent.samples.record import LabelledRow, Part
 from edge_agent.wire.messages import FlagEvent
 
 CHANGES_KEPT = 10_000
@@ -53,9 +54,12 @@ class ReplayLog:
         """What is judged from now on is judged when these rows had been served."""
         self._row = moment.rows
 
-    def labelled(self, count: int) -> None:
-        """So many labels came in time."""
-        self._said.labelled += count
+    def labelled(self, rows: list[LabelledRow]) -> None:
+        """Labels that came in time; the watch judges the loss of no sample with a broken reading."""
+        self._said.labelled += len(rows)
+        unfit = sum(row.part is Part.UNFIT for row in rows)
+        if unfit:
+            self.passed_over("labelled samples whose readings are broken or not finite", unfit)
 
     def passed_over(self, why: str, count: int) -> None:
         """Samples or labels that nothing judged."""

@@ -122,7 +122,7 @@ class Replay:
                 parts.append((looked, served))
             if moment.labels:
                 rows += self._store.label(moment.labels, moment.now_s)
-        log.labelled(len(rows))
+        log.labelled(rows)
         return rows, parts
 
     def _screened(self, moment: Moment, batch: SampleBatch, log: ReplayLog) -> SampleBatch:
