@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from edge_agent.drift.finding import Attribution, Finding
 from edge_agent.drift.observed import Labelled
 from edge_agent.drift.promise import Promise
+from edge_agent.drift.rises import LOSS_CAP
 from edge_agent.drift.sequential.mixture import RECENT, Evidence, Past, advance
 from edge_agent.drift.sequential.table import BINS, KINDS, TILTS, Distribution, Table, binned
 from edge_agent.errors import DataError
@@ -197,7 +198,7 @@ def step(params: LossLevelParams, state: LossLevelState, batch: Labelled) -> tup
     if state.warmup_left:
         return _warm_up(params, seen, losses)
     numbers = binned(state.distribution.knots, losses)
-    finite = np.where(np.isfinite(losses), losses, state.distribution.levels[-1])
+    finite = np.where(np.isfinite(losses), np.minimum(losses, LOSS_CAP), state.distribution.levels[-1])
     evidence, statistic = advance(state.evidence, state.table, numbers, finite, params.threshold + _ABOVE)
     following = replace(seen, evidence=evidence)
     return following, _finding(params, following, statistic, len(losses))

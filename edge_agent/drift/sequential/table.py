@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.drift.rises import LOSS_CAP
 from edge_agent.errors import DataError
 
 BINS = 160
@@ -48,7 +49,7 @@ class Distribution:
 
     @classmethod
     def of(cls, losses: NDArray[Any], bins: int = BINS) -> Self:
-        """Of (n,) losses, n >= 1; the arrays' sizes depend on ``bins`` alone.
+        """Of (n,) losses, n >= 1, finite ones cut at ``LOSS_CAP``; the arrays' sizes depend on ``bins`` alone.
 
         Raises:
             DataError: not one dimension, or no finite loss.
@@ -56,6 +57,7 @@ class Distribution:
         values = np.asarray(losses, np.float64)
         if values.ndim != 1 or not np.isfinite(values).any():
             raise DataError(f"losses of shape {values.shape} have no finite one", "give one loss a sample")
+        values = np.where(np.isfinite(values), np.minimum(values, LOSS_CAP), np.inf)
         knots = _knots(np.sort(values[np.isfinite(values)]), bins)
         numbers = binned(knots, values)
         sums = np.bincount(numbers, np.where(numbers < bins, values, 0.0), bins + 1)

@@ -107,7 +107,14 @@ def test_a_warm_up_of_broken_samples_keeps_the_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    "reference", [np.zeros(500), np.full(500, 0.3), np.repeat([0.0, 1.0], [480, 20]), np.array([0.2])]
+    "reference",
+    [
+        np.repeat([0.0, 1e300, np.inf], [490, 5, 5]),
+        np.zeros(500),
+        np.full(500, 0.3),
+        np.repeat([0.0, 1.0], [480, 20]),
+        np.array([0.2]),
+    ],
 )
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0, 1e300, math.inf, math.nan], ids=str)
 def test_no_stream_breaks_it(reference: NDArray[np.float64], value: float) -> None:
