@@ -62,7 +62,8 @@ def lines(drift: DriftStatus, *, running: bool, age_s: float) -> Iterator[str]:
         yield f"accuracy without labels: {_accuracy(drift)}"
     for fault in drift.faults:
         detail = f" ({fault.detail})" if fault.detail else ""
-        yield f"fault: {fault.feature} is {fault.fault} on {100 * fault.share:.0f} % of its latest readings{detail}"
+        share = "" if fault.share is None else f" on {100 * fault.share:.0f} % of its latest readings"
+        yield f"fault: {fault.feature} is {fault.fault}{share}{detail}"
     if not drift.faults:
         yield "faults: none"
 

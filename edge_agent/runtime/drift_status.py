@@ -100,11 +100,11 @@ class AccuracyStatus(_Part):
 
 
 class FaultStatus(_Part):
-    """A sensor that is taken for broken: what is wrong, and on which share of its latest readings."""
+    """A sensor taken for broken: what is wrong, and on which share of its latest readings; None: not counted."""
 
     feature: str
     fault: str
-    share: float = 1.0
+    share: float | None = None
     detail: str = ""
 
 

@@ -34,7 +34,7 @@ class StateReading:
         Raises:
             StorageError: the disk refuses.
         """
-        drift = drift_status(self.records.watch)
+        drift = drift_status(self.records.watch, self.records.screening.open_faults)
         return Reading(self._state(), self._counters(), {DRIFT_KEY: drift.to_document()})
 
     def _state(self) -> State:

@@ -1,6 +1,7 @@
 """The drift monitors' standing as the status file shows it."""
 
 import math
+from collections.abc import Sequence
 
 from edge_agent.drift.accuracy.estimated import AccuracyEstimate
 from edge_agent.drift.finding import Finding
@@ -22,14 +23,14 @@ from edge_agent.runtime.watch_flag import role_findings
 from edge_agent.runtime.watch_judging import accuracy_now, severity_now
 from edge_agent.runtime.watch_rules import WatchRules
 from edge_agent.runtime.watch_standing import Standing
-from edge_agent.wire.messages import FlagEvent
+from edge_agent.wire.messages import FlagEvent, SensorFaultEvent
 
 
-def drift_status(watch: DriftWatch, faults: list[FaultStatus] | None = None) -> DriftStatus:
+def drift_status(watch: DriftWatch, faults: Sequence[SensorFaultEvent] = ()) -> DriftStatus:
     """What the monitors say now; any thread.
 
     Args:
-        faults: of the sensors.
+        faults: of the sensors, those that last.
     """
     at, rules = watch.standing, watch.rules
     severe = severity_now(rules, at)
@@ -49,8 +50,13 @@ def drift_status(watch: DriftWatch, faults: list[FaultStatus] | None = None) -> 
         monitors=[_monitor(watch, rules, at, one) for one in rules.monitors],
         labels=_labels(rules, at),
         accuracy=_accuracy(rules, at),
-        faults=faults or [],
+        faults=[FaultStatus(feature=one.sensor, fault=one.fault, detail=_fault_words(one)) for one in faults],
     )
+
+
+def _fault_words(fault: SensorFaultEvent) -> str:
+    value = "" if fault.value is None else f"at {fault.value:.6g}{' ' if fault.unit else ''}{fault.unit}"
+    return "; ".join(part for part in (value, fault.detail, f"since {fault.since_s:.0f} s") if part)
 
 
 def why(rules: WatchRules, at: Standing) -> str:
