@@ -26,6 +26,7 @@ PARTS = ("labelled", "unlabelled", "cost")
 QUICK = Extent(references=2, stationary=12, batches=100, starts=8, after=1000)
 WIDE = Extent(stationary=60, batches=300, starts=72, after=2000)
 BUDGET_S = 3.0
+RIVALS = {"labelled": peers.LABELLED, "unlabelled": peers.UNLABELLED}
 OWN = {"labelled": frozenset(ours.MONITORS), "unlabelled": frozenset({label_free.NAME})}
 
 
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
     parser.add_argument("--work", type=Path, help="folder that keeps what peers found, which is not run again")
+    parser.add_argument("--kept", action="store_true", help="peers only as far as the work folder has them")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     options = parser.parse_args(arguments)
     if not (DATA / "gas_drift").is_dir():
@@ -49,7 +51,8 @@ def main(arguments: Sequence[str]) -> None:
         work.mkdir(parents=True, exist_ok=True)
         for part in OWN:
             if part in options.parts:
-                every = run(part, options.tasks, work, quick=options.quick, rivals=rivals)
+                against = RIVALS[part] if rivals else ()
+                every = run(part, options.tasks, work, against, quick=options.quick, kept=options.kept)
                 print(f"\n{part}\n{table(every, OWN[part])}", flush=True)
                 found[part] = every, OWN[part]
     costs = cost.run() if "cost" in options.parts and rivals else []
@@ -58,19 +61,20 @@ def main(arguments: Sequence[str]) -> None:
         print(f"saved: {save(found, costs, RESULTS).name}")
 
 
-def run(part: str, tasks: Sequence[str], work: Path, *, quick: bool, rivals: bool) -> list[Cell]:
-    """All cells of a part."""
+def run(
+    part: str, tasks: Sequence[str], work: Path, against: Sequence[peers.Peer], *, quick: bool, kept: bool = False
+) -> list[Cell]:
+    """All cells of a part, beside these peers; ``kept``: beside those of them that the work folder has."""
     found: list[Cell] = []
     for task in tasks:
         drawn = draw(load(task, DATA), _extent(part, quick), SEED, wide=part == "unlabelled")
         if part == "labelled":
             swept = {name: ours.sweep(monitor, drawn) for name, monitor in ours.MONITORS.items()}
-            against = peers.LABELLED
         else:
             swept = {label_free.NAME: label_free.sweep(drawn)}
-            against = peers.UNLABELLED
-        for peer in against if rivals else ():
-            swept[peer.name] = _peer(peer, drawn, work)
+        for peer in against:
+            if not kept or peers.result(peer, task, work).exists():
+                swept[peer.name] = _peer(peer, drawn, work)
         found += cells(drawn, swept, next(iter(swept)))
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.drift_data.chart import chart
-from tests.benchmarks.drift_data.verdict import Cell, by_category, overall, ratio
+from tests.benchmarks.drift_data.verdict import Cell, areas, by_category, overall, ratio
 from tests.benchmarks.report import stamp
 from tests.benchmarks.run_lines import tables
 
@@ -32,6 +32,10 @@ def save(
             for category, (to_best, single, to_single) in by_category(every, own).items()
         ]
         lists[f"{part}_overall"] = [{"detector": n, "geometric_mean_delay": round(v, 1)} for n, v in overall(every)]
+        lists[f"{part}_areas"] = [
+            {"detector": n, "mean_area": round(v, 1), "ours_over_it": round(r, 3), "cells_ours_smaller": won}
+            for n, v, r, won in areas(every)
+        ]
         rivals = [name for name, _ in overall(every) if name not in own][:SHOWN]
         words = "with labels" if part == "labelled" else "without labels"
         title = f"Delay in samples by false alarms a batch of 32, {words}"

@@ -71,7 +71,10 @@ def sweep(monitor: Monitor, drawn: Drawn) -> Swept:
     def path(kind: str, number: int, first: int) -> Floats:
         streams = drawn.drifts[kind] if kind else drawn.stationary
         if first:
-            return _statistics(monitor.size, fitted, streams.losses[[number], first:], streams.groups[[number]])[0]
+            one: Floats = _statistics(monitor.size, fitted, streams.losses[[number], first:], streams.groups[[number]])[
+                0
+            ]
+            return one
         if kind not in known:
             known[kind] = _statistics(monitor.size, fitted, streams.losses, streams.groups)
         found: Floats = known[kind][number]

@@ -112,7 +112,7 @@ def sweep(peer: Peer, drawn: Drawn, work: Path, budget_s: float) -> Swept:
     source = work / f"{drawn.task.name}-{peer.fed}.npz"
     if not source.exists():
         np.savez(source, **inputs(drawn, peer.fed))  # type: ignore[arg-type]  # numpy's stub mixes in a keyword
-    goal = work / f"{drawn.task.name}-{peer.name.replace(' ', '-')}.npz"
+    goal = result(peer, drawn.task.name, work)
     if not goal.exists():
         job = {
             "detector": peer.detector,
@@ -135,6 +135,11 @@ def sweep(peer: Peer, drawn: Drawn, work: Path, budget_s: float) -> Swept:
         sys.stdout.flush()
     with np.load(goal) as found:
         return _swept(dict(found))
+
+
+def result(peer: Peer, task: str, work: Path) -> Path:
+    """Where a peer's alarms are kept."""
+    return work / f"{task}-{peer.name.replace(' ', '-')}.npz"
 
 
 def _swept(found: dict[str, NDArray[Any]]) -> Swept:

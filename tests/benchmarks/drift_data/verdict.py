@@ -42,6 +42,15 @@ class Cell:
         """Mean delay in samples."""
         return float(np.nanmean(self.delays[name]))
 
+    def area(self, name: str) -> float:
+        """Under the curve of mean delay over the logarithm of the rate, by the width: a mean delay. NaN: one point."""
+        curve = sorted(self.curves[name])
+        if len(curve) < len(RATES):
+            return float("nan")
+        at = np.log(np.sort(RATES))
+        delays = np.interp(at, np.log([rate for rate, _ in curve]), [delay for _, delay in curve])
+        return float(((delays[1:] + delays[:-1]) / 2 * np.diff(at)).sum() / (at[-1] - at[0]))
+
     def best(self, own: frozenset[str]) -> str:
         """Of the peers that reach the rate, the one beside which ours is slowest on the same starting points."""
         return max(self.reached - own, key=self.slower)
@@ -133,7 +142,23 @@ def table(every: Sequence[Cell], own: frozenset[str]) -> str:
     for name, value in overall(every):
         told = "" if name in own else str(ratio(every, [name] * len(every)))
         lines.append(f"| {name} | {value:.0f} | {told} |")
+    lines += ["", "| detector | geometric mean area under the curve | ours over it | cells where ours is smaller |"]
+    lines.append("|---|---|---|---|")
+    for name, value, relative, won in areas(every):
+        lines.append(f"| {name} | {value:.0f} | {relative:.2f} | {won} of {len(every)} |")
     return "\n".join(lines)
+
+
+def areas(every: Sequence[Cell]) -> list[tuple[str, float, float, int]]:
+    """Detectors with a curve in every cell: mean area, ours over it, and the cells where ours is smaller."""
+    found = []
+    for name in frozenset.intersection(*(frozenset(cell.curves) for cell in every)):
+        theirs = np.array([cell.area(name) for cell in every])
+        mine = np.array([cell.area(cell.ours) for cell in every])
+        if np.isfinite(theirs).all():
+            relative = float(np.exp(np.mean(np.log(mine / theirs))))
+            found.append((name, geometric_mean(theirs.tolist()), relative, int((mine < theirs).sum())))
+    return sorted(found, key=lambda row: row[1])
 
 
 def overall(every: Sequence[Cell]) -> list[tuple[str, float]]:

@@ -19,7 +19,7 @@ import numpy as np
 
 BATCH = 32
 TRIALS, CLOSE, NARROW = 10, 0.1, 1e-4
-# A detector that takes longer a sample is run at one rate, and on the first streams of each kind only.
+# A detector that takes longer a sample is run on the first streams of each kind of drift only.
 SLOW_US, FEW = 1.8, 48
 PATH_BUDGETS = 20
 # What a rate is measured on at least, and at most where only one is asked for.
@@ -235,7 +235,7 @@ def run(detectors: Mapping[str, Any]) -> None:
 def by_threshold(arrays: Arrays, side: ByThreshold, job: Mapping[str, Any]) -> dict[str, Any]:
     """Each threshold is a run of its own."""
     sweep = Sweep(arrays, side, job)
-    targets = job["rates"] if job["curve"] and not sweep.slow else [job["target"]]
+    targets = job["rates"] if job["curve"] else [job["target"]]
     shares = [sweep.nearest(target) for target in targets]
     found = {f"alarms:{kind}": np.array([sweep.alarms(share, kind) for share in shares]) for kind in kinds_of(arrays)}
     rates, batches = zip(*(sweep.seen[share] for share in shares), strict=True)
