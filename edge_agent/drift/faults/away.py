@@ -80,8 +80,8 @@ def look_away(
     telling, like = _judge(part, changed, chosen)
     likely = explained & displaced & telling
     decided = changed["away"][chosen] >= ENOUGH
-    fits = likely & like
-    unit[chosen] = np.where(decided & fits.any(axis=0), fits.argmax(axis=0), -1)
+    told = decided & (likely & like).any(axis=0)
+    unit[chosen] = np.where(told, (explained & like).argmax(axis=0), -1)  # the least that explains it
     suspect[chosen] = likely.any(axis=0) & ~decided
     _let_go(part, changed, chosen[~suspect[chosen]])
     return Away(suspect, unit, changed)
