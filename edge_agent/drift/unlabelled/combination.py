@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 _UPPER, _LOWER = 0.10, 0.01
 _MOST = 1e6
 _LEAST_FREEDOM = 0.2
+_LEAST_MEAN = 1e-9  # below, a statistic is rounding error
 _LEAST_SLOPE, _LARGEST_SLOPE = 0.4, 1.15
 
 
@@ -84,7 +85,7 @@ class Scale:
 
         Cost: O(draws x statistics).
         """
-        mean = np.maximum(statistics.mean(axis=0, dtype=np.float64), 1e-12)
+        mean = np.maximum(statistics.mean(axis=0, dtype=np.float64), _LEAST_MEAN)
         variance = np.maximum(statistics.var(axis=0, dtype=np.float64), 1e-24)
         freedom = np.maximum(2.0 * np.square(mean) / variance, _LEAST_FREEDOM)
         plain = np.ones(len(mean), np.float32)

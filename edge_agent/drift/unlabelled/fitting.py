@@ -192,6 +192,8 @@ def _plane(
         return none, np.zeros((0, 0), np.float32), none, []
     flat = embeddings.reshape(rows, -1).astype(np.float64)
     sound = np.isfinite(flat).all(axis=1)
+    if not sound.any():
+        return none, np.zeros((0, 0), np.float32), none, []
     centre = flat[sound].mean(axis=0)
     away = flat - centre
     variances, vectors = np.linalg.eigh(away[sound].T @ away[sound] / max(1, int(sound.sum())))

@@ -30,6 +30,7 @@ _ARRAYS = ("means", "level", "per_deviation", "signals", "turn_factors", "sums",
 OWN_FACTOR = 1.5
 """On the thresholds where the inputs' level was learnt from the stream: their ranks are still the reference's, where
 they may lie at its ends."""
+_LARGEST = 1e30
 _LEAST_SPREAD = 0.3
 """Of the reference's: a deviation that is learnt from a few batches counts as no less."""
 
@@ -183,7 +184,7 @@ def _judge(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) ->
         return following, said
     channels = params.scoring.intake.channels
     latest = (batch.scored.scores[:, :channels] - state.level[:channels]).astype(np.float64)
-    spread = batch.scored.channels.std(axis=0, dtype=np.float64)
+    spread = np.nan_to_num(batch.scored.channels.std(axis=0, dtype=np.float64), nan=_LARGEST, posinf=_LARGEST)
     known = Standing(latest, spread, state.level, state.per_deviation, state.own_inputs)
     return following, explain(params, following.history, known, evidence, said)
 

@@ -25,6 +25,7 @@ LEARNING_BATCHES = 16
 """Batches on new weights from which the level of what they change is learnt."""
 _AGAIN = "build the bundle again"
 _LEAST_FACTOR = 0.05
+_LARGEST = 1e30  # of a mean that is told: larger ones have no square
 
 
 class BatchMeans(NamedTuple):
@@ -135,16 +136,21 @@ class LabelFreeParams:
             # what is not finite in any row is not finite in a sum
             if math.isfinite(np.add.reduce(found.mean) + np.add.reduce(found.row[self.scoring.columns :])):
                 return found
-        scored = self.scoring(batch)
+        found = self._means(*self._filled(self.scoring(batch), level))
+        np.clip(found.row, -_LARGEST, _LARGEST, out=found.row)
+        return found
+
+    def _filled(self, scored: Scored, level: NDArray[np.float32]) -> tuple[Scored, int]:
+        """With what is missing at its level; and how many samples had a reading."""
         if scored.whole:
-            return self._means(scored, self.batch_size)
+            return scored, self.batch_size
         gone = np.isnan(scored.scores)
         rows = int((~gone[:, : self.scoring.columns]).any(axis=1).sum())
         seen = np.where(np.isnan(scored.channels), self.channel_level, scored.channels)
-        return self._means(Scored(np.where(gone, level, scored.scores), seen, True), rows)
+        return Scored(np.where(gone, level, scored.scores), seen, True), rows
 
     def _means(self, scored: Scored, rows: int) -> "BatchMeans":
-        row = np.empty(self.history_width, np.float32)
+        row = np.zeros(self.history_width, np.float32)
         np.subtract(self._ones @ scored.channels, self.channel_level, out=row[self.scoring.columns :])
         return BatchMeans(self._ones @ scored.scores, row, scored, rows)
 

@@ -183,17 +183,18 @@ def test_batches_without_any_reading_say_nothing() -> None:
     assert max(found) < 14
 
 
-@pytest.mark.parametrize("value", [1e30, -1e30, 3e38])
+@pytest.mark.parametrize("value", [1e30, -1e30, 3e38, 1e308])
 def test_huge_values_are_an_alarm_and_no_error(value: float) -> None:
     monitor, rng = params(), np.random.default_rng(10)
     seen = observed(rows(BATCH, 6, rng))
-    features = seen.features.copy()
+    features = seen.features.astype(np.float64)
     features[:, 0] = value
 
     state, finding = step(monitor, LabelFreeState.start(monitor), replace(seen, features=features))
 
     assert finding.alarm
     assert np.isfinite(finding.statistic)
+    assert all(np.isfinite([one.before, one.now, one.weight]).all() for one in finding.attributions)
     assert all(np.isfinite(array).all() for name, array in state.to_arrays().items() if name == "means")
 
 
@@ -313,6 +314,21 @@ def test_a_rare_value_and_a_constant_do_not_alarm_but_their_change_does() -> Non
         _, finding = step(monitor, state, observed(changed, embeddings=False))
         assert finding.alarm
         assert finding.attributions[0].name == name
+
+
+@pytest.mark.parametrize("spoilt", ["features", "outputs", "embeddings"])
+@pytest.mark.parametrize("value", [1.0, np.nan])
+def test_a_reference_part_that_is_constant_or_never_there_judges_nothing(spoilt: str, value: float) -> None:
+    rng = np.random.default_rng(19)
+    seen = observed(rows(320, 4, rng))
+    array = np.full_like(getattr(seen, spoilt), value)
+    spoiled = Observed(**{**{name: getattr(seen, name) for name in Observed.__slots__}, spoilt: array})
+    labelled = replace(reference(seen), observed=spoiled)
+    fit = fitted(labelled, batch_size=BATCH, rate=0.3, rng=rng)
+
+    _, found = run(fit.params, LabelFreeState.start(fit.params), spoiled)
+
+    assert max(found) < 20
 
 
 @pytest.mark.parametrize("count", [0, 1, BATCH - 1, BATCH + 1])
