@@ -17,14 +17,15 @@ DAY_S = 86_400.0
         ("1 per 30 days", 1 / (30 * DAY_S), "second"),
         ("2 per year", 2 / (365 * DAY_S), "second"),
         ("1/30 days", 1 / (30 * DAY_S), "second"),
-        ("0.5 in a week".replace("in a", "per"), 0.5 / (7 * DAY_S), "second"),
+        ("0.5 per week", 0.5 / (7 * DAY_S), "second"),
         ("1 per 1000 batches", 1e-3, "batch"),
         ("1e-3", 1e-3, "batch"),
     ],
 )
 def test_false_alarms_are_read(text: str, per_unit: float, unit: str) -> None:
     rate = false_alarms_of(text)
-    assert (rate.per_unit, rate.unit, rate.words) == (pytest.approx(per_unit), unit, text)
+    assert rate.per_unit == pytest.approx(per_unit)
+    assert (rate.unit, rate.words) == (unit, text)
 
 
 @pytest.mark.parametrize(
