@@ -108,13 +108,7 @@ class ErrorEvent(WireModel):
 
 
 EventBody = Annotated[
-    FlagEvent
-    | UpdateLifecycleEvent
-    | CountsEvent
-    | BlobMissingEvent
-    | TrainingEvent
-    | ErrorEvent
-    | SensorFaultEvent,
+    FlagEvent | UpdateLifecycleEvent | CountsEvent | BlobMissingEvent | TrainingEvent | ErrorEvent | SensorFaultEvent,
     Field(discriminator="kind"),
 ]
 
