@@ -12,8 +12,8 @@ from edge_agent.samples.record import Label, SampleBatch
 from edge_agent.serving.server import Served
 
 GATHERED_SAMPLES = 512
-"""Of a transaction: at a batch of one a sample then costs 20 us of storing, not 385 (measured)."""
-GATHERED_BYTES = 2 * 1024 * 1024
+"""Of a transaction: so many share what a commit costs."""
+GATHERED_BYTES = 4 * 1024 * 1024
 """Features of a transaction: they are copied once more when they are put together."""
 
 Part = tuple[SampleBatch, Served]

@@ -39,7 +39,7 @@ class Loop:
     goal: float
 
 
-LOOPS = (Loop("mlp", 1, 20_000, 0.25), Loop("cnn", 32, 2_048, 0.90))
+LOOPS = (Loop("mlp", 1, 20_000, 0.25), Loop("cnn", 32, 8_192, 0.90))
 GRAPH = "momentum"
 SCHEDULINGS = ("batch", "idle")
 """The worker's scheduling classes; the first is what a gateway is set to."""
