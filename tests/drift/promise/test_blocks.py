@@ -74,6 +74,6 @@ def test_rows_follow_each_other_within_blocks_and_stay_in_their_segment(
 
 
 def test_every_row_is_drawn_as_often() -> None:
-    # 200,000 draws of 50 rows, in blocks of 10: each count has mean 4000 and a deviation of at most 200. Seed 0, 6 sigma.
+    # 200,000 draws of 50 rows, in blocks of 10: counts have mean 4000 and a deviation of at most 200. Seed 0, 6 sigma.
     counts = np.bincount(block_streams(50, 2000, 100, 10, np.random.default_rng(0)).ravel(), minlength=50)
     assert abs(counts - 4000).max() < 1200
