@@ -70,7 +70,8 @@ def _table(replayed: Replayed) -> Iterator[str]:
 
 
 def _cells(run: MonitorRun) -> tuple[str, str, str, str, str, str, str]:
-    expected = "-" if not run.promised or not run.promise else f"{run.promised * run.batches:.2g}"
+    promises = run.promised and run.promise and not run.promise.startswith("none")
+    expected = f"{run.promised * run.batches:.2g}" if run.promised and promises else "-"
     sees = f"{run.name} ({run.sees}, {run.batch_size})"
     highest = f"{run.highest:.2f}" if len(run.ratio) else "-"
     return sees, str(run.batches), str(run.alarms), str(run.warnings), expected, highest, run.promise or "-"
