@@ -76,7 +76,9 @@ def fit(
 @app.command()
 def inspect(directory: Annotated[Path, typer.Argument(help="A bundle's directory.")]) -> None:
     """Check a bundle and show what it is."""
-    show_bundle(load_bundle(directory))
+    bundle = load_bundle(directory)
+    show_bundle(bundle)
+    show_monitors(bundle.manifest)
 
 
 add_commands(app)
