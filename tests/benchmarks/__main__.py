@@ -17,7 +17,7 @@
 ``python -m tests.benchmarks estimated_accuracy`` sets accuracies without labels beside the true ones: minutes.
 ``python -m tests.benchmarks sensor_faults`` puts faults and drifts into recorded sensors: `--quick` is a minute.
 ``python -m tests.benchmarks labelling`` asks whether labelling that leans is found: a minute; `--quick` is seconds.
-``python -m tests.benchmarks drift_monitors`` has drifts told by ours, river, frouros and alibi-detect: an hour and more.
+``python -m tests.benchmarks drift_monitors`` has drifts told by ours and by three libraries: an hour and more.
 ``python -m tests.benchmarks recurring`` lets drifts come back, FedDrift's way: `--quick` is seconds.
 """
 

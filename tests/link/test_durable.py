@@ -43,7 +43,7 @@ class FailingDisk(durable.FileOperations):
             self._synced[os.fstat(descriptor).st_ino] = b""
         return descriptor
 
-    def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
+    def write_at(self, descriptor: int, data: bytes | memoryview, offset: int) -> None:
         self._synced.setdefault(os.fstat(descriptor).st_ino, Path(f"/proc/self/fd/{descriptor}").read_bytes())
         super().write_at(descriptor, data[: len(data) // 2], offset)
         self._step()

@@ -195,7 +195,7 @@ def test_nobody_else_on_the_machine_reads_them(store: PersonalStore, bundle: Bun
 
 
 class _FullDisk(FileOperations):
-    def write_at(self, descriptor: int, data: bytes, offset: int) -> None:
+    def write_at(self, descriptor: int, data: bytes | memoryview, offset: int) -> None:
         raise OSError(28, "No space left on device")
 
 

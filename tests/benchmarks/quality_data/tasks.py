@@ -68,7 +68,7 @@ def cifar(work: Path, seed: int) -> Task:
     labels = images.labels[np.sort(rows)]
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     train, held = shuffled[:TRAINED], shuffled[TRAINED:]
-    bundle = build(work / f"cifar-{seed}", pixels[train[:500]], labels[train[:500]], seed)
+    bundle = build(work / f"cifar-{seed}", pixels[train[:500]], labels[train[:500]], seed, "frozen")
     before = Task(
         bundle,
         bundle.initial_weights(),
