@@ -58,11 +58,11 @@ def test_a_reference_of_a_few_rows_is_refused_with_the_number_needed() -> None:
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
 def test_unseen_streams_keep_the_promised_rate(correlation: float) -> None:
-    # Seeds 0 and 1, rate 0.05, 1,200 unseen batches each: at the promised rate a ratio has a deviation of 0.17, so 1.6
-    # is exceeded by chance in 1 of 2,000; a threshold 30 % too low is noticed (below).
+    # Seeds 0 and 1, rate 0.05, 60 unseen streams of 20 batches: at the promised rate a ratio has a deviation of 0.17, and
+    # streams that begin anew alarm less. 1.5 is exceeded by chance in 1 of 600; a threshold 40 % too low is noticed.
     ratios = [_measured(_made(correlation), 4000 if correlation else 2000, 0.05, seed) for seed in range(2)]
 
-    assert max(ratios) <= 1.6
+    assert max(ratios) <= 1.5
 
 
 @pytest.mark.long
@@ -76,7 +76,7 @@ def test_most_calibrations_keep_the_promised_rate(correlation: float) -> None:
 
 
 def test_a_threshold_that_is_too_low_would_be_noticed() -> None:
-    ratio = _measured(_made(0.0), 2000, 0.05, 0, factor=0.7)
+    ratio = _measured(_made(0.0), 2000, 0.05, 0, factor=0.6)
 
     assert ratio > 1.5
 
