@@ -59,7 +59,7 @@ def test_a_reference_of_a_few_rows_is_refused_with_the_number_needed() -> None:
 @pytest.mark.parametrize("correlation", [0.0, 0.6])
 def test_unseen_streams_keep_the_promised_rate(correlation: float) -> None:
     # Seeds 0 and 1, rate 0.05, 60 unseen streams of 20 batches: at the promised rate a ratio has a deviation of 0.17,
-    # and streams that begin anew alarm less. 1.5 is exceeded by chance in 1 of 600; a threshold 40 % too low is noticed.
+    # and streams that begin anew alarm less. 1.5 is exceeded by chance in 1 of 600; a threshold 40 % too low is seen.
     ratios = [_measured(_made(correlation), 4000 if correlation else 2000, 0.05, seed) for seed in range(2)]
 
     assert max(ratios) <= 1.5
