@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.promise.blocks import Blocks, dependence
 from edge_agent.drift.reference import Reference
+from edge_agent.drift.unlabelled.answers import certainty, log_residue, value_places
 from edge_agent.drift.unlabelled.combination import Scale
 from edge_agent.drift.unlabelled.intake import Intake
 from edge_agent.drift.unlabelled.missing import completed
@@ -18,10 +19,7 @@ from edge_agent.drift.unlabelled.scoring import (
     COMPONENTS_CAP,
     CONDITIONAL_CAP,
     Scoring,
-    certainty,
-    log_residue,
     missing_readings,
-    value_places,
 )
 from edge_agent.drift.unlabelled.signals import turn_spreads
 from edge_agent.errors import DataError

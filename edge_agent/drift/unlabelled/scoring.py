@@ -9,20 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.observed import Observed
+from edge_agent.drift.unlabelled.answers import (
+    SHARES_CAP,
+    answers_of,
+    certainty,
+    log_residue,
+    share_starts,
+    unit_rows,
+    value_places,
+)
 from edge_agent.drift.unlabelled.intake import Intake
 from edge_agent.drift.unlabelled.missing import completed
 from edge_agent.drift.unlabelled.normal_scores import ScoreTable
 from edge_agent.errors import DataError
 
-SHARES_CAP = 64
-VALUES_CAP = 64
 COMPONENTS_CAP = 32
 DIRECTIONS_CAP = 256
 CONDITIONAL_CAP = 4.0
 _COMPONENT_CAP = 4.0
-_TINY = 1e-12
-_ROUNDING = 1e-5
-_LEAST_POWER = np.float32(2e-9)
 _LARGEST = 1e15
 _SAME_MODEL = "the bundle was calibrated for another model: build it again"
 
@@ -274,52 +278,6 @@ def missing_readings(features: NDArray[Any], faulty: NDArray[np.bool_] | None) -
     if finite.all() and (faulty is None or not faulty.any()):
         return None
     return np.asarray(~finite if faulty is None else ~finite | faulty)
-
-
-def answers_of(outputs: int, classes: int | None) -> int:
-    """How many answer columns outputs give."""
-    if not outputs:
-        return 0
-    return min(outputs, VALUES_CAP) if classes is None else 2
-
-
-def certainty(logits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Margin (the largest logit less the log of the others' powers, at most 20) and energy (log of the sum of all
-    powers), (n, 1) each; and the (n, classes) probabilities. One logit a sample is that of class 1 of two."""
-    if logits.shape[1] == 1:
-        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-    largest = np.maximum.reduce(logits, axis=1, keepdims=True)
-    powers = logits - largest
-    np.exp(powers, out=powers)
-    total = np.add.reduce(powers, axis=1, keepdims=True)
-    powers /= total
-    energy = np.log(total)
-    energy += largest
-    others = np.maximum(total - 1.0, _LEAST_POWER)
-    return -np.log(others), energy, powers
-
-
-def log_residue(centred: NDArray[Any], component_squares: NDArray[Any], length_squares: NDArray[Any]) -> NDArray[Any]:
-    """(n, 1) log of the squared length that the components, before scaling, leave of an embedding."""
-    whole = np.einsum("ij,ij->i", centred, centred)
-    left = whole - component_squares @ length_squares
-    return np.asarray(np.log(np.maximum(left, _ROUNDING * whole + _TINY))[:, None])
-
-
-def unit_rows(embeddings: NDArray[Any]) -> NDArray[Any]:
-    """Rows of length one; one of length zero stays zero."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", embeddings, embeddings))
-    return np.asarray(embeddings / np.maximum(lengths, _TINY)[:, None])
-
-
-def share_starts(classes: int) -> NDArray[np.int64]:
-    """Where each of at most 64 stretches of neighbouring classes begins."""
-    return np.linspace(0, classes, min(classes, SHARES_CAP), endpoint=False).astype(np.int64)
-
-
-def value_places(outputs: int) -> NDArray[np.int64]:
-    """Which values of a regression are judged: all up to 64, else 64 spread evenly."""
-    return np.unique(np.linspace(0, max(0, outputs - 1), min(outputs, VALUES_CAP)).astype(np.int64))
 
 
 def _width(array: NDArray[Any] | None) -> int:
