@@ -9,8 +9,9 @@ import structlog
 from numpy.typing import NDArray
 
 from edge_agent.link.database import Database
+from edge_agent.samples.joined import Joined
 from edge_agent.samples.older import Older
-from edge_agent.samples.recent import Joined, Recent
+from edge_agent.samples.recent import Recent
 from edge_agent.samples.record import ID_CHARS, Label, LabelledRow
 from edge_agent.samples.tables import ARRIVAL, take_numbers
 

@@ -1,9 +1,7 @@
 """The newest samples: chunks on disk, and in memory all of them but features and outputs."""
 
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
@@ -12,7 +10,9 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.link.database import Database
-from edge_agent.samples.chunk import PARTS, Chunk, open_outputs, read_chunks, seal_outputs
+from edge_agent.samples.chunk import PARTS, Chunk, read_chunks, seal_outputs
+from edge_agent.samples.joined import Joined
+from edge_agent.samples.outputs import HeldOutputs
 from edge_agent.samples.record import LabelledRow
 from edge_agent.samples.segments import SegmentGone, Segments
 from edge_agent.samples.tables import ARRIVAL, PASSED, SAMPLE, Stage, last_number, set_number, take_numbers
@@ -20,7 +20,6 @@ from edge_agent.samples.tables import ARRIVAL, PASSED, SAMPLE, Stage, last_numbe
 GROWN_SAMPLES = 64
 GROWN_BYTES = 16 * 1024
 """A chunk with less takes up the next samples, so that a slow source does not make one of each; it is written anew."""
-OUTPUTS_HELD_BYTES = 4 * 1024 * 1024
 SEGMENT = "segment"
 SPOILT = "spoilt_samples"
 LOST = 0
@@ -28,34 +27,6 @@ LOST = 0
 Model = tuple[str, str, int, str]
 """Bundle, weights, version and cohort."""
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Joined:
-    """Labels that meet their samples, in order.
-
-    Attributes:
-        arrivals, seqs: (n,) int64 arrival and insertion numbers.
-        values: (n,) float64.
-        whole: (n,) bool, whether a value is a class number.
-    """
-
-    arrivals: NDArray[np.int64]
-    seqs: NDArray[np.int64]
-    values: NDArray[np.float64]
-    whole: NDArray[np.bool_]
-
-    def only(self, chosen: NDArray[np.bool_]) -> "Joined":
-        """Those that are chosen."""
-        return Joined(self.arrivals[chosen], self.seqs[chosen], self.values[chosen], self.whole[chosen])
-
-    def entries(self) -> list[tuple[int, int, float | int]]:
-        """Arrival number, insertion number and label of each."""
-        labels = [
-            int(value) if whole else value
-            for value, whole in zip(self.values.tolist(), self.whole.tolist(), strict=True)
-        ]
-        return list(zip(self.arrivals.tolist(), self.seqs.tolist(), labels, strict=True))
 
 
 class Recent:
@@ -69,6 +40,7 @@ class Recent:
         passed: the highest insertion number that is not recent any more.
         places: insertion number by id.
         came: insertion numbers of samples that were given up before their label came.
+        outputs: of its chunks.
     """
 
     def __init__(self, db: Database, segments: Segments) -> None:
@@ -76,8 +48,7 @@ class Recent:
         self._segments = segments
         self._writing: int | None = None
         self._doomed: list[tuple[int, int]] = []
-        self._outputs: OrderedDict[int, NDArray[np.float32]] = OrderedDict()
-        self._outputs_bytes = 0
+        self.outputs = HeldOutputs(db)
         self._models: dict[int, Model] = {}
         self._dirty: dict[int, Chunk] = {}
         self.load()
@@ -88,8 +59,7 @@ class Recent:
         self.chunks, spoilt = read_chunks(self._db)
         for first, problem in spoilt:
             self._drop(first, problem)
-        self._outputs.clear()
-        self._outputs_bytes = 0
+        self.outputs.clear()
         self._dirty.clear()
         self._models = {row[0]: (row[1], row[2], row[3], row[4]) for row in self._db.query("SELECT * FROM model")}
         self._writing = None
@@ -136,7 +106,7 @@ class Recent:
             self._grow(tail, made, outputs, view)
             return
         made.segment, made.start, made.checksum = segment, start, crc32(view)
-        self._hold(made.first, outputs)
+        self.outputs.hold(made.first, outputs)
         self._write(made, outputs)
         self.chunks.append(made)
         self._firsts.append(made.first)
@@ -179,7 +149,7 @@ class Recent:
 
     def rows(self, chunk: Chunk, places: NDArray[np.intp]) -> list[LabelledRow]:
         """Labelled rows of a chunk; none, if its outputs are spoilt."""
-        outputs = self._outputs_of(chunk)
+        outputs = self.outputs.of(chunk)
         if outputs is None:
             return []
         model = self._models[chunk.model]
@@ -258,10 +228,6 @@ class Recent:
             if stage is Stage.GONE:
                 self._forget(chunk, range(row, row + 1))
 
-    def outputs(self, chunk: Chunk) -> NDArray[np.float32] | None:
-        """(n, k) the primary outputs; None: they are spoilt."""
-        return self._outputs_of(chunk)
-
     def features(self, chunk: Chunk) -> NDArray[np.uint8] | None:
         """(n, row_bytes) the features; None: they are lost."""
         if chunk.layout == LOST:
@@ -338,15 +304,15 @@ class Recent:
         n = len(tail.ids)
         if n >= GROWN_SAMPLES or start != tail.start + n * tail.row_bytes:
             return False
-        held = self._outputs_of(tail)
+        held = self.outputs.of(tail)
         return held is not None and held.shape[1] == outputs.shape[1] and held.nbytes < GROWN_BYTES
 
     def _grow(self, tail: Chunk, made: Chunk, outputs: NDArray[np.float32], view: memoryview) -> None:
         made.checksum = crc32(view, tail.checksum)
-        held = self._outputs_of(tail)
+        held = self.outputs.of(tail)
         whole = outputs if held is None else np.concatenate([held, outputs])
         tail.grown(made)
-        self._hold(tail.first, whole)
+        self.outputs.hold(tail.first, whole)
         self._write(tail, whole)
         self.places.update(zip(made.ids, range(made.first, made.end), strict=True))
 
@@ -368,26 +334,6 @@ class Recent:
         self._db.execute("INSERT OR REPLACE INTO joined VALUES (?, ?)", (chunk.first, chunk.joined()))
         self._dirty.pop(chunk.first, None)
 
-    def _outputs_of(self, chunk: Chunk) -> NDArray[np.float32] | None:
-        held = self._outputs.get(chunk.first)
-        if held is None:
-            try:
-                rows = self._db.query("SELECT outputs FROM chunk WHERE first = ?", (chunk.first,))
-                held = open_outputs(rows[0][0], chunk.first, len(chunk.ids))
-            except DataError as error:
-                _log.error("outputs_spoilt", first=chunk.ids[0], problem=str(error))
-                return None
-            self._hold(chunk.first, held)
-        return held
-
-    def _hold(self, first: int, outputs: NDArray[np.float32]) -> None:
-        """Keep outputs at hand: labels come soon after their samples."""
-        before = self._outputs.pop(first, None)
-        self._outputs_bytes += outputs.nbytes - (0 if before is None else before.nbytes)
-        self._outputs[first] = outputs
-        while self._outputs_bytes > OUTPUTS_HELD_BYTES and len(self._outputs) > 1:
-            self._outputs_bytes -= self._outputs.popitem(last=False)[1].nbytes
-
     def _take_in(self, chunk: Chunk) -> None:
         alive = self.alive(chunk).tolist()
         self.places.update((chunk.ids[row], chunk.first + row) for row in alive)
@@ -398,8 +344,7 @@ class Recent:
         place = self.chunks.index(chunk)
         del self.chunks[place], self._firsts[place]
         self._dirty.pop(chunk.first, None)
-        outputs = self._outputs.pop(chunk.first, None)
-        self._outputs_bytes -= 0 if outputs is None else outputs.nbytes
+        self.outputs.drop(chunk.first)
         if chunk.segment != self._writing:
             self._retire(chunk.segment)
 

@@ -178,7 +178,7 @@ class Retention:
 
     def _kept(self, chunk: Chunk, rows: NDArray[np.intp], stage: Stage, drawn: Drawn) -> list[Kept]:
         """Samples of a chunk as they are kept beyond it; none, if it is spoilt."""
-        features, outputs = self._recent.features(chunk), self._recent.outputs(chunk)
+        features, outputs = self._recent.features(chunk), self._recent.outputs.of(chunk)
         if features is None or outputs is None:
             return []
         kept = []
