@@ -61,6 +61,8 @@ def replayed_to_end(wanted: Wanted) -> Iterator[str]:
         DataError: the bundle is unfit.
         StorageError: the picture or the working files cannot be written.
     """
+    if wanted.plot is not None and not wanted.plot.absolute().parent.is_dir():
+        raise StorageError(f"{wanted.plot.parent} is no folder", "choose another path for the picture")
     replayed = replay_of(wanted)
     if wanted.plot is not None:
         _write(wanted.plot, drift_chart(replayed))

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from edge_agent.cli.drift import app
 from edge_agent.cli.drift_replaying import seconds_a_sample, seconds_of, told_columns
-from edge_agent.errors import ConfigError
+from edge_agent.errors import ConfigError, StorageError
 from tests.bundles.nets import save_npz
 from tests.cli.recorded import CENTRES, recorded_bundle, save_csv, stream
 
@@ -142,6 +142,13 @@ def test_what_cannot_be_played_is_named(bundle: Path, tmp_path: Path, text: str,
     assert isinstance(result.exception, ConfigError)
     assert "wrong.csv" in str(result.exception)
     assert problem in str(result.exception)
+
+
+def test_a_picture_that_cannot_be_written_is_refused_before_the_replay(bundle: Path, tmp_path: Path) -> None:
+    line = ["replay", str(tmp_path / "absent.npz"), "-b", str(bundle), "-o", str(tmp_path / "no" / "p.svg")]
+    result = CliRunner().invoke(app, line)
+    assert isinstance(result.exception, StorageError)
+    assert "is no folder" in str(result.exception)
 
 
 def test_strange_data_are_played_and_told(bundle: Path, tmp_path: Path) -> None:
