@@ -35,6 +35,7 @@ WITH_OPTIONS = (
     "cifar10_drift",
     "cohort_recovery",
     "cohorting",
+    "drift_monitors",
     "drift_replay",
     "estimated_accuracy",
     "false_alarms",

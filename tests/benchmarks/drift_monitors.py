@@ -9,7 +9,7 @@ With labels (losses or errors), without (features, outputs, embeddings), and wha
 import argparse
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.benchmarks.drift_data import cost, label_free, ours, peers
@@ -25,6 +25,7 @@ SEED = 0
 PARTS = ("labelled", "unlabelled", "cost")
 QUICK = Extent(references=2, stationary=12, batches=100, starts=8, after=1000)
 WIDE = Extent(stationary=60, batches=300, starts=72, after=2000)
+EXTENTS = {"labelled": Extent(), "unlabelled": WIDE}
 BUDGET_S = 3.0
 RIVALS = {"labelled": peers.LABELLED, "unlabelled": peers.UNLABELLED}
 OWN = {"labelled": frozenset(ours.MONITORS), "unlabelled": frozenset({label_free.NAME})}
@@ -37,7 +38,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--no-peers", action="store_true", help="our monitors alone")
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
-    parser.add_argument("--work", type=Path, help="folder that keeps what peers found, which is not run again")
+    parser.add_argument("--seed", type=int, default=SEED, help=f"of the streams (default {SEED}, used in development)")
+    parser.add_argument(
+        "--work", type=Path, help="folder that keeps what peers found with this seed, which is not run again"
+    )
     parser.add_argument("--kept", action="store_true", help="peers only as far as the work folder has them")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     options = parser.parse_args(arguments)
@@ -52,7 +56,11 @@ def main(arguments: Sequence[str]) -> None:
         for part in OWN:
             if part in options.parts:
                 against = RIVALS[part] if rivals else ()
-                every = run(part, options.tasks, work, against, quick=options.quick, kept=options.kept)
+                extent = QUICK if options.quick else EXTENTS[part]
+                drawn = (
+                    draw(load(task, DATA), extent, options.seed, wide=part == "unlabelled") for task in options.tasks
+                )
+                every = run(part, drawn, work, against, kept=options.kept)
                 print(f"\n{part}\n{table(every, OWN[part])}", flush=True)
                 found[part] = every, OWN[part]
     costs = cost.run() if "cost" in options.parts and rivals else []
@@ -62,18 +70,17 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def run(
-    part: str, tasks: Sequence[str], work: Path, against: Sequence[peers.Peer], *, quick: bool, kept: bool = False
+    part: str, every: Iterable[Drawn], work: Path, against: Sequence[peers.Peer], *, kept: bool = False
 ) -> list[Cell]:
     """All cells of a part, beside these peers; ``kept``: beside those of them that the work folder has."""
     found: list[Cell] = []
-    for task in tasks:
-        drawn = draw(load(task, DATA), _extent(part, quick), SEED, wide=part == "unlabelled")
+    for drawn in every:
         if part == "labelled":
             swept = {name: ours.sweep(monitor, drawn) for name, monitor in ours.MONITORS.items()}
         else:
             swept = {label_free.NAME: label_free.sweep(drawn)}
         for peer in against:
-            if not kept or peers.result(peer, task, work).exists():
+            if not kept or peers.result(peer, drawn.task.name, work).exists():
                 swept[peer.name] = _peer(peer, drawn, work)
         found += cells(drawn, swept, next(iter(swept)))
     return found
@@ -82,9 +89,3 @@ def run(
 def _peer(peer: peers.Peer, drawn: Drawn, work: Path) -> Swept:
     print(f"  {drawn.task.name:8s} {peer.name}", flush=True)
     return peers.sweep(peer, drawn, work, BUDGET_S)
-
-
-def _extent(part: str, quick: bool) -> Extent:
-    if quick:
-        return QUICK
-    return Extent() if part == "labelled" else WIDE

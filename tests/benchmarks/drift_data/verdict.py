@@ -127,6 +127,8 @@ def best_single(some: Sequence[Cell], own: frozenset[str]) -> str:
 
 def table(every: Sequence[Cell], own: frozenset[str]) -> str:
     """For people: cells, categories, and the geometric mean over all cells for every detector."""
+    if not frozenset().union(*(cell.delays for cell in every)) - own:
+        return "\n".join(f"{c.task} {c.kind}: " + ", ".join(f"{n} {c.mean(n):.0f}" for n in sorted(own)) for c in every)
     lines = ["| data | drift | " + " | ".join(sorted(own)) + " | best peer | delay | ratio (95 % upper limit) |"]
     lines.append("|" + "---|" * (5 + len(own)))
     for cell in every:

@@ -57,7 +57,7 @@ binary = drift.binary
 DETECTORS = {
     "ADWIN": (lambda x: drift.ADWIN(delta=x), value_of, 1e-30, 0.9),
     "PageHinkley": (lambda x: drift.PageHinkley(threshold=x, mode="up"), value_of, 3000.0, 0.3),
-    "ADWIN each": (lambda x: Each(lambda: drift.ADWIN(delta=x)), Each.update, 1e-30, 0.9),
+    "ADWIN each": (lambda x: Each(lambda: drift.ADWIN(delta=x)), Each.update, 1e-300, 0.9),
     "PageHinkley each": (lambda x: Each(lambda: drift.PageHinkley(threshold=x)), Each.update, 3000.0, 0.3),
     "KSWIN": (windows, improbability),
     "DDM": (lambda x: binary.DDM(drift_threshold=x), event_of, 30.0, 0.5),

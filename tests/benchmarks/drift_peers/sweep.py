@@ -105,7 +105,7 @@ class Sweep:
         for trial in range(TRIALS):
             middle = self._between(low, high, target) if trial % 3 < 2 else (low + high) / 2
             rate = self.rate(middle)
-            if rate > 0 and abs(math.log(rate / target)) < CLOSE:
+            if rate > 0 and abs(math.log(rate / target)) < CLOSE * (1 + self.slow):
                 break
             if rate > target:
                 low = middle
