@@ -36,8 +36,7 @@ _ALARMS = 40
 _ALARMS_OF_ALL_ROWS = 200
 _BATCHES_MOST = 1_000_000
 _BATCHES_MOST_OUTER = 40_000
-# Expected alarms a stream: long enough for a monitor to settle. Outer draws are compared on the same streams, so that
-# what a stream's begin does to them cancels; more and shorter ones are faster.
+# Expected alarms a stream: long enough for a monitor to settle, and for a level that is slightly wrong to show.
 _STREAM_ALARMS = 0.4
 _STREAM_BATCHES_MOST = 1200
 _CHUNK_ROWS = 4_000_000
@@ -119,7 +118,7 @@ def calibrate(
     fitted = fit(np.arange(rows))
     exact = simulated(fitted, blocks, batch_size=batch_size, rate=rate, rng=rng)
     tell(0.3)
-    plan = _Plan.of(rate, _ALARMS, _BATCHES_MOST_OUTER, _STREAM_ALARMS / 3)
+    plan = _Plan.of(rate, _ALARMS, _BATCHES_MOST_OUTER, _STREAM_ALARMS)
     index = blocks.batches(plan.streams, plan.batches, batch_size, rng)
     inner = Maxima.of(fitted(index))
     warning_rate = max(rate, min(WARNING_RATE_MOST, WARNING_FACTOR * rate))

@@ -114,7 +114,10 @@ def unseen(world: World, rate: float, effective: float, batches: int, seed: int,
     losses = world.reference(effective, rng)
     distribution, series = Distribution.of(losses), judged_series(losses)
     rate = max(rate, lowest_rate(series, batch_size=BATCH))
-    promise = calibrate(fit_of(name, losses), series, batch_size=BATCH, rate=rate, rng=rng)
+    if name == "e-detector":
+        _, promise = fitted(losses, batch_size=BATCH, rate=rate, rng=rng)
+    else:
+        promise = calibrate(fit_of(name, losses), series, batch_size=BATCH, rate=rate, rng=rng)
     inflation = dependence(series).inflation
     streams = fresh(world, distribution, lambda numbers: on_bins(name, distribution, inflation, numbers), rate, rng)
     case = f"{name}, {world.name}, {effective:g} effective"
