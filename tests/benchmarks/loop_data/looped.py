@@ -75,9 +75,10 @@ def agent(settings: Path, batch: int) -> dict[str, Any]:
         spent = _spent(began_s, cpu_s, model.pipeline.served_samples)
         lost = model.pipeline.unrecorded_samples + records.recorder.lost_batches
         judged, firings = records.watch.cursor, records.watch.firings
+        waiting = batch * max(64, *(monitor.batch_size for monitor in model.manifest.monitors.values()))
         storage.close()
     rows = source.replay.played
-    if lost or spent["rows"] != rows or not rows - batch * 64 <= judged <= rows:
+    if lost or spent["rows"] != rows or not rows - waiting <= judged <= rows:
         raise RuntimeError(f"of {rows} samples {spent['rows']} were served and {judged} judged, {lost} were lost")
     return {**spent, "judged": judged, "firings": firings}
 
