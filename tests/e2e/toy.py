@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from edge_agent.model.bundle import Bundle
+from edge_agent.wire.manifest import FeatureSpec
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.fit import FitSettings, fit_bundle
 
@@ -80,7 +81,12 @@ def toy_bundle(directory: Path, *, head: bool = False, personal: Sequence[str] =
         x, label = draw(rng, count)
         np.savez(directory / f"{name}.npz", x=x, label=label)
     settings = BuildSettings(
-        trainable=["w*", "b*"], loss="cross-entropy", name="toy", head=head, personal=list(personal)
+        trainable=["w*", "b*"],
+        loss="cross-entropy",
+        name="toy",
+        head=head,
+        personal=list(personal),
+        features=[FeatureSpec(name=f"axis{number}", unit="g") for number in range(FEATURES)],
     )
     build_bundle(toy_net(), directory / "calibration.npz", settings, directory / "raw")
     fit = FitSettings(epochs=12, learning_rate=0.01)
