@@ -24,6 +24,7 @@ from edge_agent.model.bundle import (
 from edge_agent.wire.tensors import encode_weights
 
 FILES = [
+    "drift.safetensors",
     "infer.onnx",
     "train/adam.onnx",
     "train/adamw.onnx",
@@ -156,11 +157,11 @@ class Faults:
         return step
 
 
-@pytest.mark.parametrize("step", range(1, 12))
+@pytest.mark.parametrize("step", range(1, 13))
 def test_failure_at_a_durable_step_leaves_nothing_or_all(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Seven files, two directories, the rename, the parent directory."""
+    """Eight files, two directories, the rename, the parent directory."""
     files, target = files_of(bundle), tmp_path / "copy"
     faults = Faults(monkeypatch)
     faults.left = step
@@ -168,7 +169,7 @@ def test_failure_at_a_durable_step_leaves_nothing_or_all(
         write_bundle(target, bundle.manifest, files)
     assert faults.left == 0
     assert not list(tmp_path.glob(".copy*"))
-    if step < 11:
+    if step < 12:
         assert not target.exists()
         write_bundle(target, bundle.manifest, files)
     assert load_bundle(target).digest == bundle.digest
@@ -178,7 +179,7 @@ def test_no_durable_step_is_missed(bundle: Bundle, tmp_path: Path, monkeypatch: 
     files = files_of(bundle)
     faults = Faults(monkeypatch)
     write_bundle(tmp_path / "copy", bundle.manifest, files)
-    assert faults.left == -11
+    assert faults.left == -12
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
