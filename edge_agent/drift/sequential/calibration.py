@@ -61,7 +61,7 @@ def calibrate_loss_level(
     Raises:
         DataError: too few losses for that rate (the lowest is named), not one dimension, or none finite.
 
-    Cost: 1.4 s at 1e-3, and 6 s at 1e-4 and below, for batches of 32.
+    Cost: 3 s at 1e-3, and about 10 s at 1e-4 and below, for batches of 32.
     """
     params, promise = fitted(losses, batch_size=batch_size, rate=rate, rng=rng, segments=segments, progress=progress)
     return params.to_spec(promise)
