@@ -6,8 +6,8 @@ that of the labels changes the draw: two streams with the same samples and label
 that matters is the store's own: a label is told after the serving of its sample. The identity is the sample's id.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Self
 
@@ -29,6 +29,9 @@ BINS = 4
 CLASS_CELLS = 16
 _BIN_SHARES = (0.1, 0.25, 0.5)
 _NONE, _WAITING = np.uint64(2**64 - 1), np.float32(np.inf)
+_LARGEST = _NONE - np.uint64(1)
+_FEW = 16
+_UNUSED = blake2b(digest_size=8)
 
 
 @dataclass(frozen=True)
@@ -156,11 +159,11 @@ def output_cells(params: ArrivalsParams, outputs: NDArray[Any]) -> NDArray[np.in
     An output that is not finite is in the lowest bin of class 0.
     """
     signal = _signal(outputs, params.classes)
-    bins = np.searchsorted(np.array(params.edges), np.nan_to_num(signal, nan=-np.inf), side="right")
+    bins = np.searchsorted(np.array(params.edges), np.where(np.isnan(signal), -np.inf, signal), side="right")
     if params.classes is None:
         return bins.astype(np.int16)
     wide = np.asarray(outputs, np.float64).reshape(len(signal), -1)
-    chosen = (wide[:, 0] > 0).astype(int) if wide.shape[1] == 1 else np.nan_to_num(wide, nan=0.0).argmax(axis=1)
+    chosen = (wide[:, 0] > 0).astype(int) if wide.shape[1] == 1 else wide.argmax(axis=1)
     chosen = np.where(np.isfinite(signal), chosen, 0)
     return ((chosen % params.class_cells) * BINS + bins).astype(np.int16)
 
@@ -177,18 +180,45 @@ def note_served(
 
     Cost: O(n) hashes of 0.4 us, and a sort of a period's places for those that enter it.
     """
-    times = np.asarray(served_s, np.float64)
-    fair = np.isfinite(times) & (times >= 0)
-    numbers = np.floor(np.where(fair, times, 0.0) / params.period_s).astype(np.int64)
-    hashes = _hashes(ids)
-    for number in np.unique(numbers[fair]).tolist():
+    return _served(params, state, ids, served_s, np.asarray(cells).__getitem__)
+
+
+def note_outputs(
+    params: ArrivalsParams, state: ArrivalsState, ids: Sequence[str], served_s: NDArray[Any], outputs: NDArray[Any]
+) -> ArrivalsState:
+    """As :func:`note_served`, with the samples' outputs, (n, k) or (n,): cells are found only of those that enter."""
+    return _served(params, state, ids, served_s, lambda rows: output_cells(params, outputs[rows]))
+
+
+def _served(
+    params: ArrivalsParams,
+    state: ArrivalsState,
+    ids: Sequence[str],
+    served_s: NDArray[Any],
+    cells_of: Callable[[NDArray[np.intp]], NDArray[Any]],
+) -> ArrivalsState:
+    times, hashes = np.asarray(served_s, np.float64), _hashes(ids)
+    for number, rows in _by_period(times, params.period_s):
         state = _opened(state, number)
         place = number % PERIODS
         if state.period[place] == number:
-            mine = fair & (numbers == number) & (hashes < state.hashes[place, -1])
-            if mine.any():
-                state = _entered(state, place, hashes[mine], np.asarray(cells)[mine], times[mine])
+            enters = hashes < state.hashes[place, -1]
+            mine = np.flatnonzero(enters if rows is None else enters & rows)
+            if len(mine):
+                state = _entered(state, place, hashes[mine], cells_of(mine), times[mine])
     return state
+
+
+def _by_period(times: NDArray[np.float64], period_s: float) -> list[tuple[int, NDArray[np.bool_] | None]]:
+    """The periods that times lie in, rising, and which rows are of each; None: all."""
+    if len(times) == 0:
+        return []
+    lowest, highest = float(np.minimum.reduce(times)), float(np.maximum.reduce(times))
+    if lowest >= 0 and highest < np.inf and np.floor(lowest / period_s) == np.floor(highest / period_s):
+        return [(int(np.floor(lowest / period_s)), None)]
+    fair = np.isfinite(times) & (times >= 0)
+    numbers = np.floor(np.where(fair, times, 0.0) / period_s).astype(np.int64)
+    return [(number, fair & (numbers == number)) for number in np.unique(numbers[fair]).tolist()]
 
 
 def note_labelled(
@@ -200,30 +230,42 @@ def note_labelled(
         ids: n sample ids, whose serving was told before; others are not in the draw and change nothing.
         delays_s: (n,) running seconds from serving to label; NaN: unknown.
     """
-    order = np.argsort(state.hashes, axis=None)
-    flat, hashes = state.hashes.ravel()[order], _hashes(ids)
-    at = np.minimum(np.searchsorted(flat, hashes), flat.size - 1)
-    known = (flat[at] == hashes) & (hashes != _NONE)
-    if not known.any():
-        return state
-    delays = state.delays_s.ravel().copy()
-    places, told = order[at[known]], np.asarray(delays_s, np.float32)[known]
-    np.fmin.at(delays, places, told)
-    unknown = places[np.isnan(told)]
-    delays[unknown] = np.where(np.isinf(delays[unknown]), np.float32(np.nan), delays[unknown])
-    return replace(state, delays_s=delays.reshape(state.delays_s.shape))
+    rows, places = _drawn(state, ids)
+    return _told(state, places, np.asarray(delays_s, np.float32)[rows]) if len(rows) else state
 
 
 def note_labelled_at(params: ArrivalsParams, state: ArrivalsState, ids: Sequence[str], now_s: float) -> ArrivalsState:
     """As :func:`note_labelled`, of labels that came at a running time: the delays follow from what the draw holds."""
-    order = np.argsort(state.hashes, axis=None)
-    hashes = _hashes(ids)
-    at = order[np.minimum(np.searchsorted(state.hashes.ravel()[order], hashes), order.size - 1)]
-    drawn = (state.hashes.ravel()[at] == hashes) & (hashes != _NONE)
-    if not drawn.any():
+    rows, places = _drawn(state, ids)
+    if len(rows) == 0:
         return state
-    told = np.where(drawn, now_s - state.served_s.ravel()[at], np.nan)
-    return note_labelled(params, state, ids, told)
+    return _told(state, places, (now_s - state.served_s.ravel()[places]).astype(np.float32))
+
+
+def _drawn(state: ArrivalsState, ids: Sequence[str]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """(k,) rows of the samples that the draw holds, and (k,) their places in it."""
+    hashes, flat = _hashes(ids), state.hashes.ravel()
+    last = np.where(state.period >= 0, state.hashes[:, -1], np.uint64(0))
+    rows = np.flatnonzero(hashes <= np.maximum.reduce(last))  # most are above all that is held
+    hashes = hashes[rows]
+    if len(rows) == 0:
+        return rows, rows
+    if len(rows) <= _FEW:
+        which, places = np.nonzero(hashes[:, None] == flat)
+        if len(which) < 2 or bool((which[1:] > which[:-1]).all()):
+            return rows[which], places
+    order = np.argsort(flat)
+    places = order[np.minimum(np.searchsorted(flat[order], hashes), flat.size - 1)]
+    known = flat[places] == hashes
+    return rows[known], places[known]
+
+
+def _told(state: ArrivalsState, places: NDArray[np.intp], told: NDArray[np.float32]) -> ArrivalsState:
+    delays = state.delays_s.ravel().copy()
+    np.fmin.at(delays, places, told)
+    unknown = places[np.isnan(told)]
+    delays[unknown] = np.where(np.isinf(delays[unknown]), np.float32(np.nan), delays[unknown])
+    return ArrivalsState(state.period, state.hashes, state.cells, delays.reshape(state.delays_s.shape), state.served_s)
 
 
 def rebaseline(params: ArrivalsParams, state: ArrivalsState) -> ArrivalsState:
@@ -267,10 +309,15 @@ def _entered(
         "delays_s": np.concatenate([state.delays_s[place], np.full(len(hashes), _WAITING)]),
         "served_s": np.concatenate([state.served_s[place], times]),
     }
-    order = np.lexsort((columns["cells"], columns["served_s"], columns["delays_s"], every))
-    repeated = np.zeros(len(every), np.bool_)
-    repeated[1:] = (every[order][1:] == every[order][:-1]) & (every[order][1:] != _NONE)
-    chosen = order[~repeated][:PER_PERIOD]
+    order = np.argsort(every, kind="stable")
+    ordered = every[order]
+    if ((ordered[1:] == ordered[:-1]) & (ordered[1:] != _NONE)).any():
+        order = np.lexsort((columns["cells"], columns["served_s"], columns["delays_s"], every))
+        ordered = every[order]
+        repeated = np.zeros(len(every), np.bool_)
+        repeated[1:] = (ordered[1:] == ordered[:-1]) & (ordered[1:] != _NONE)
+        order = order[~repeated]
+    chosen = order[:PER_PERIOD]
     fresh = state.to_arrays()
     fresh["hashes"][place] = every[chosen]
     for name, column in columns.items():
@@ -280,8 +327,12 @@ def _entered(
 
 def _hashes(ids: Sequence[str]) -> NDArray[np.uint64]:
     """64 bits an id, the same on every machine."""
-    digests = b"".join([blake2b(name.encode(), digest_size=8).digest() for name in ids])
-    return np.minimum(np.frombuffer(digests, "<u8").astype(np.uint64), _NONE - np.uint64(1))
+    digests = []
+    for name in ids:
+        digest = _UNUSED.copy()  # half the cost of a new one
+        digest.update(name.encode())
+        digests.append(digest.digest())
+    return np.minimum(np.frombuffer(b"".join(digests), "<u8"), _LARGEST)
 
 
 def _signal(outputs: NDArray[Any], classes: int | None) -> NDArray[np.float64]:

@@ -10,8 +10,7 @@ from edge_agent.drift.arrivals import (
     ArrivalsState,
     note_labelled,
     note_labelled_at,
-    note_served,
-    output_cells,
+    note_outputs,
 )
 from edge_agent.drift.labelling import LabelEvidence, label_evidence
 from edge_agent.drift.observed import Observed
@@ -30,8 +29,7 @@ def served_noted(rules: WatchRules, at: Standing, piece: Observed, now_s: float 
     if rules.arrivals is None or now_s is None:
         return at
     params, state = _of(rules, at)
-    cells = output_cells(params, piece.outputs)
-    return _with(at, note_served(params, state, piece.ids, np.full(len(piece), now_s), cells))
+    return _with(at, note_outputs(params, state, piece.ids, np.full(len(piece), now_s), piece.outputs))
 
 
 def labels_noted(rules: WatchRules, at: Standing, rows: list[LabelledRow], now_s: float | None) -> Standing:

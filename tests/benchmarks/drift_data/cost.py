@@ -105,8 +105,7 @@ class Monitors:
         for served, labelled in batches:
             if name == "arrivals":
                 self.now_s += BATCH
-                cells = arrivals.output_cells(params, served.outputs)
-                state = arrivals.note_served(params, state, served.ids, served.times_s + self.now_s, cells)
+                state = arrivals.note_outputs(params, state, served.ids, served.times_s + self.now_s, served.outputs)
                 state = arrivals.note_labelled_at(params, state, labelled.ids, self.now_s + 60)
             else:
                 state, _ = module.step(params, state, labelled if name == "loss-level" else served)
