@@ -23,6 +23,7 @@ STILL_AWAY = 0.2
 _ALMOST = "as good as still"
 SENTINELS = (-999.0, -9999.0, 999.0, 9999.0, 99999.0, -32768.0, 32767.0, 65535.0)
 """What loggers write for a reading that they do not have."""
+_SENTINELS = np.array(SENTINELS)
 _STILL = -2.0
 
 
@@ -69,8 +70,10 @@ class Settled(NamedTuple):
 def settle(part: PartParams, state: Standing, evidence: Evidence) -> Settled:
     """Begin faults, go on with them, end them.
 
-    Cost: O(m c).
+    Cost: O(m c); where nothing is or was wrong that of a few operations.
     """
+    if _is_nothing(state, evidence):
+        return _went_on_sound(state, evidence)
     changed = {name: getattr(state, name).copy() for name in _NAMES}
     begun = _begin(part, state, changed, evidence)
     shown = _shown(part, changed, evidence)
@@ -92,6 +95,23 @@ def settle(part: PartParams, state: Standing, evidence: Evidence) -> Settled:
     reports += [_report_of(changed, int(n), float(changed["quiet_s"][n])) for n in np.flatnonzero(over)]
     _end(part, changed, over)
     return Settled(changed, mask if mask.any() else None, reports)
+
+
+def _is_nothing(state: Standing, evidence: Evidence) -> bool:
+    """Whether no reading shows a fault and none is open."""
+    shows = (evidence.broken, evidence.stuck, evidence.suspect, evidence.unit >= 0, evidence.clipped, evidence.still)
+    return not (any(map(np.count_nonzero, shows)) or np.count_nonzero(state.kind))
+
+
+def _went_on_sound(state: Standing, evidence: Evidence) -> Settled:
+    """What follows from readings that are all sound where no fault is open."""
+    count = len(evidence.readings)
+    changed = {
+        "level": state.level * math.exp(-count / FADES),
+        "quiet": state.quiet + count,
+        "quiet_s": np.where(state.quiet == 0, evidence.times_s[0], state.quiet_s),
+    }
+    return Settled(changed, None, [])
 
 
 _NAMES = (
@@ -180,8 +200,13 @@ def _kinds(value: NDArray[np.float64]) -> NDArray[np.int64]:
     return kinds
 
 
+def is_sentinel(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """(n,) whether a logger writes such a value for a reading that it does not have."""
+    return np.asarray(np.logical_or.reduce(values[:, None] == _SENTINELS, axis=1))
+
+
 def _is_none(value: NDArray[np.float64]) -> NDArray[np.bool_]:
-    nothing: NDArray[np.bool_] = (value == 0) | np.isin(value, SENTINELS)
+    nothing: NDArray[np.bool_] = (value == 0) | is_sentinel(value)
     return nothing
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.faults.away import OUTSIDE, look_away
 from edge_agent.drift.faults.clock import Times, look_at_times
-from edge_agent.drift.faults.opening import SENTINELS, Evidence, settle
+from edge_agent.drift.faults.opening import Evidence, is_sentinel, settle
 from edge_agent.drift.faults.params import MARGIN, FaultParams, PartParams
 from edge_agent.drift.faults.report import FaultReport, Screened
 from edge_agent.drift.faults.runs import stuck_readings
@@ -150,7 +150,8 @@ def _slowly(
     """Something may be wrong: every reading is looked at."""
     recent, standing = state
     broken = _broken(part, x)
-    broken &= ~_turned(part, x, broken)
+    if np.count_nonzero(broken):
+        broken &= ~_turned(part, x, broken)
     clean = np.where(broken, np.nan, x)
     finite = np.where(np.abs(x) < _LARGEST, x, np.nan)
     stuck = np.zeros(x.shape, np.bool_)
@@ -196,8 +197,8 @@ def _broken(part: PartParams, x: NDArray[np.float64]) -> NDArray[np.bool_]:
     if part.zero is not None:
         broken |= (x == 0) & part.zero
     outside = (x < part.inner_low) | (x > part.inner_high)
-    if outside.any():
-        broken[outside] |= np.isin(x[outside], SENTINELS)
+    if np.count_nonzero(outside):
+        broken[outside] |= is_sentinel(x[outside])
     return broken
 
 

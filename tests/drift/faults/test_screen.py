@@ -12,6 +12,7 @@ from tests.drift.faults.sensors import Readings, begun, manifest_of, observed, p
 SENSORS, ROWS, BEGIN, END = 8, 3000, 320, 960
 REFERENCE = slow(ROWS, SENSORS, 1)
 PARAMS = params_of(REFERENCE)
+WITHOUT_DIRECTION = [FeatureSpec(name=f"x0[{place}]", unit="bar") for place in range(SENSORS)]
 HERE = 3
 
 
@@ -74,7 +75,8 @@ def test_a_change_of_unit_is_named_and_nothing_of_it_passes(
 ) -> None:
     readings = stream(5)
     readings[BEGIN:END, HERE] = change(readings[BEGIN:END, HERE])
-    _, mask, reports = screened(PARAMS, readings)
+    params = params_of(REFERENCE, manifest_of([SENSORS], features=WITHOUT_DIRECTION)) if "sign" in detail else PARAMS
+    _, mask, reports = screened(params, readings)
     assert [(report.kind, report.detail) for report in reports] == [(Kind.UNIT, detail)] * 2
     assert mask[BEGIN:END, HERE].all()
     assert reports[0].value == pytest.approx(readings[int(reports[0].since_s), HERE])
@@ -108,10 +110,10 @@ def test_turned_axes_are_a_drift_though_each_is_a_reversed_sign() -> None:
     turned = (level + 0.2 * rng.normal(size=(640, 4))) * np.array([-1.0, -1.0, 1.0, 1.0])
     assert begun(screened(params, turned)[2]) == []
     alone = (level + 0.2 * rng.normal(size=(640, 4))) * np.array([-1.0, 1.0, 1.0, 1.0])
-    assert begun(screened(params, alone)[2]) == [("unit", 0)]
-    features = [FeatureSpec(name=name, unit="m/s2") for name in ("x", "y", "z", "w")]
-    upside_down = params_of(level + 0.2 * rng.normal(size=(2000, 4)), manifest_of([4], features=features))
-    assert begun(screened(upside_down, alone)[2]) == []
+    for unit, expected in (("bar", [("unit", 0)]), ("m/s2", []), ("", [])):
+        features = [FeatureSpec(name=name, unit=unit) for name in ("x", "y", "z", "w")]
+        upside_down = params_of(level + 0.2 * rng.normal(size=(2000, 4)), manifest_of([4], features=features))
+        assert begun(screened(upside_down, alone)[2]) == expected
 
 
 def test_what_stands_still_in_the_reference_may_stand_still() -> None:
