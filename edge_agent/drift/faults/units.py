@@ -29,7 +29,7 @@ _DIRECTED = ("g", "m/s2", "m/s²", "m/s^2", "rad/s", "deg/s", "dps", "°/s", "t"
 
 
 def may_be_turned(units: tuple[str, ...]) -> NDArray[np.bool_]:
-    """(c,) whether the sensors measure what has a direction, or may: a remount taken for a fault is never adapted to."""
+    """(c,) whether the sensors measure what has a direction, or may: a remount is no fault."""
     return np.array([unit.strip().lower() in ("", *_DIRECTED) for unit in units], np.bool_)
 
 
