@@ -332,7 +332,7 @@ def _hashes(ids: Sequence[str]) -> NDArray[np.uint64]:
         digest = _UNUSED.copy()  # half the cost of a new one
         digest.update(name.encode())
         digests.append(digest.digest())
-    return np.minimum(np.frombuffer(b"".join(digests), "<u8"), _LARGEST)
+    return np.asarray(np.minimum(np.frombuffer(b"".join(digests), "<u8"), _LARGEST), np.uint64)
 
 
 def _signal(outputs: NDArray[Any], classes: int | None) -> NDArray[np.float64]:

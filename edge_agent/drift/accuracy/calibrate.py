@@ -84,7 +84,9 @@ def calibrate_accuracy(
 
 def _usable(reference: Reference) -> tuple[Observed, NDArray[Any], Floats, float]:
     observed, labels, losses = reference.observed, np.asarray(reference.labels), reference.losses
-    finite = usable_rows(observed) & np.isfinite(losses) & np.isfinite(labels)
+    usable = usable_rows(observed)
+    finite = np.isfinite(losses) & np.isfinite(labels)
+    finite = finite if usable is None else finite & usable
     if reference.classes is not None:
         finite &= (labels >= 0) & (labels < reference.classes)
     kept = np.flatnonzero(finite)

@@ -1,5 +1,6 @@
 """The estimate at work: batches in, a figure or a refusal every window; fixed memory."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
@@ -92,12 +93,13 @@ def step(params: AccuracyParams, state: AccuracyState, batch: Observed) -> tuple
         raise DataError(f"accuracy: a batch of {params.batch_size} rows is needed, not of {len(batch)}")
     usable = usable_rows(batch)
     totals, counts = state.totals, state.counts.copy()
-    if usable.any():
-        signals, shares, outside = params.map.signals(batch if usable.all() else _rows(batch, usable))
-        totals = totals + np.ones(len(signals)) @ params.functions(signals, shares)
-        counts[:2] += (len(signals), outside)
+    many = len(batch) if usable is None else int(np.count_nonzero(usable))
+    if many:
+        signals, shares, outside = params.map.signals(batch if usable is None else _rows(batch, usable))
+        totals = totals + np.ones(many) @ params.functions(signals, shares)
+        counts[:2] += (many, outside)
     counts[2] += len(batch)
-    state = replace(state, totals=totals, counts=counts)
+    state = AccuracyState(totals, counts, state.figures)
     if counts[2] >= params.window:
         state = _closed(params, state)
     return state, _finding(params, state)
@@ -146,14 +148,13 @@ def _closed(params: AccuracyParams, state: AccuracyState) -> AccuracyState:
 
 def _finding(params: AccuracyParams, state: AccuracyState) -> Finding:
     value, low, high = state.figures[:3].tolist()
-    known = np.isfinite(value)
+    known = math.isfinite(value)
     fall = params.expected - high if params.quantity == "accuracy" else low - params.expected
-    attribution = Attribution(params.quantity, params.expected, value)
     return Finding(
         statistic=float(fall) if known else 0.0,
         threshold=params.tolerated_fall,
         warning_threshold=min(params.warned_fall, params.tolerated_fall),
-        attributions=(attribution,) if known else (),
+        attributions=(Attribution(params.quantity, params.expected, value),) if known else (),
         rows=state.count("last_rows"),
     )
 

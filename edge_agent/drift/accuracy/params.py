@@ -70,12 +70,15 @@ class AccuracyParams:
     def functions(self, signals: Floats, shares: Floats) -> Floats:
         """(n, h + s) what is averaged: the row's chance, its signals, its probabilities, its steps; squared signals."""
         expects = (chance if self.quantity == "accuracy" else level)(design_of(signals), self.coefficients)
-        parts = (expects[:, None], signals, shares, self.map.stepped(signals), np.square(signals))
-        table = np.empty((len(signals), sum(part.shape[1] for part in parts)))
-        start = 0
-        for part in parts:
-            table[:, start : start + part.shape[1]] = part
-            start += part.shape[1]
+        count, wide = signals.shape
+        first = 1 + wide + shares.shape[1]
+        last = first + self.map.steps.size
+        table = np.empty((count, last + wide))
+        table[:, 0] = expects
+        table[:, 1 : 1 + wide] = signals
+        table[:, 1 + wide : first] = shares
+        table[:, first:last] = self.map.stepped(signals)
+        np.multiply(signals, signals, out=table[:, last:])
         return table
 
     @property

@@ -111,7 +111,7 @@ class SignalMap:
             DataError: rows of other widths than the reference's.
         """
         raw, shares = self._raw(observed)
-        outside = int((raw[:, 2:4] > self.furthest).any(axis=1).sum())
+        outside = int(np.count_nonzero(np.logical_or.reduce(raw[:, 2:4] > self.furthest, axis=1)))
         raw -= self.middle
         raw /= self.width
         return np.minimum(np.maximum(raw, -_NEAR, out=raw), _NEAR, out=raw), shares, outside
@@ -125,7 +125,9 @@ class SignalMap:
         if _widths(observed) != (self.inputs, self.embedded):
             raise DataError(f"accuracy: rows of {sum(_widths(observed))} numbers, not {self.inputs + self.embedded}")
         table = _table(observed, self.columns)
-        scaled = (table - self.centre) * self.rate
+        table -= self.centre
+        table *= self.rate
+        scaled = table
         np.minimum(np.maximum(scaled, -_FAR, out=scaled), _FAR, out=scaled)
         along = scaled @ self.axes.T
         beside = np.maximum(np.einsum("ij,ij->i", scaled, scaled) - np.einsum("ij,ij->i", along, along), 0.0)
@@ -146,7 +148,7 @@ class SignalMap:
         chances = _chances(outputs)
         if chances.shape[1] != self.classes:
             raise DataError(f"accuracy: outputs of {chances.shape[1]} classes, not {self.classes}")
-        best = chances.max(axis=1)
+        best = np.maximum.reduce(chances, axis=1)
         raw[:, 0] = np.log(np.maximum(best, 1e-6) / np.maximum(1.0 - best, 1e-5))
         raw[:, 1] = -np.einsum("ij,ij->i", chances, np.log(chances + 1e-12))
         return chances[:, self.listed]
@@ -157,20 +159,24 @@ def _chances(outputs: NDArray[Any]) -> Floats:
     wide = outputs.reshape(len(outputs), -1).astype(np.float64)
     if wide.shape[1] == 1:
         wide = np.concatenate([np.zeros_like(wide), wide], axis=1)
-    wide -= wide.max(axis=1, keepdims=True)
+    wide -= np.maximum.reduce(wide, axis=1, keepdims=True)
     np.exp(wide, out=wide)
-    wide /= wide.sum(axis=1, keepdims=True)
+    wide /= np.add.reduce(wide, axis=1, keepdims=True)
     return wide
 
 
-def usable_rows(observed: Observed) -> NDArray[np.bool_]:
-    """(n,) rows whose inputs, embeddings and outputs are all finite and not known to be broken."""
+def usable_rows(observed: Observed) -> NDArray[np.bool_] | None:
+    """(n,) rows whose inputs, embeddings and outputs are all finite and not known to be broken; None: all are."""
     columns = [column for column in (observed.features, observed.outputs, observed.embeddings) if column is not None]
+    # what is not finite anywhere is not finite in a sum; a sum of large numbers may be none either
+    with np.errstate(over="ignore", invalid="ignore"):
+        if observed.faulty is None and all(math.isfinite(np.add.reduce(column, axis=None)) for column in columns):
+            return None
     fine = np.ones(len(observed), np.bool_)
     for column in columns:
-        if not np.isfinite(column).all():
-            fine &= np.isfinite(column.reshape(len(column), -1)).all(axis=1)
-    return fine if observed.faulty is None else fine & ~observed.faulty.any(axis=1)
+        fine &= np.isfinite(column.reshape(len(column), -1)).all(axis=1)
+    fine = fine if observed.faulty is None else fine & ~observed.faulty.any(axis=1)
+    return None if fine.all() else fine
 
 
 def _principal(scaled: Floats) -> tuple[Floats, Floats]:
@@ -201,4 +207,5 @@ def _table(observed: Observed, columns: NDArray[np.int64]) -> Floats:
         parts = [observed.features.reshape(rows, -1)[:, columns[columns < inputs]]]
         if observed.embeddings is not None:
             parts.append(observed.embeddings.reshape(rows, -1)[:, columns[columns >= inputs] - inputs])
-    return parts[0].astype(np.float64) if len(parts) == 1 else np.concatenate(parts, axis=1).astype(np.float64)
+    table = np.empty((rows, len(columns)))
+    return np.concatenate(parts, axis=1, out=table)
