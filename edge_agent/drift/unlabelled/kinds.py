@@ -3,31 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.finding import Finding, ShiftKind
-
 EXPLAINED_LEAST = 0.8
 """Share of the inputs' change that other class shares must explain for it to count as a label shift."""
 MOVED_LEAST = 0.1
 _STEADY = 1e-9
-
-
-def told_apart(labelled: Finding | None, label_free: Finding | None) -> ShiftKind:
-    """What the monitor with labels and the one without say together.
-
-    ``concept``: the losses rose and neither inputs nor outputs changed: the same inputs mean something else now. Where
-    both alarm it is what the label-free one says, which a change of concept may stand beside; where only the labelled
-    one does and the other one warns, nobody knows.
-
-    Args:
-        labelled, label_free: each monitor's latest finding over the same stretch of the stream; None: it gives none.
-    """
-    if label_free is not None and label_free.alarm:
-        return label_free.shift
-    if labelled is None or not labelled.alarm:
-        return "unknown"
-    if label_free is None:
-        return "loss"
-    return "unknown" if label_free.warning else "concept"
 
 
 def moved_shares(

@@ -1,32 +1,6 @@
 import numpy as np
-import pytest
 
-from edge_agent.drift.finding import Finding, ShiftKind
-from edge_agent.drift.unlabelled.kinds import moved_shares, told_apart
-
-_QUIET = Finding(1.0, 10.0, 5.0)
-_WARNS = Finding(7.0, 10.0, 5.0, shift="covariate")
-_LOUD = Finding(20.0, 10.0, 5.0, shift="covariate")
-_LABEL = Finding(20.0, 10.0, 5.0, shift="label")
-
-
-@pytest.mark.parametrize(
-    ("labelled", "label_free", "kind"),
-    [
-        (_LOUD, _QUIET, "concept"),
-        (_LOUD, _WARNS, "unknown"),
-        (_LOUD, None, "loss"),
-        (_LOUD, _LABEL, "label"),
-        (_QUIET, _LOUD, "covariate"),
-        (None, _LABEL, "label"),
-        (_QUIET, _QUIET, "unknown"),
-        (None, None, "unknown"),
-    ],
-)
-def test_both_monitors_together_tell_the_kind(
-    labelled: Finding | None, label_free: Finding | None, kind: ShiftKind
-) -> None:
-    assert told_apart(labelled, label_free) == kind
+from edge_agent.drift.unlabelled.kinds import moved_shares
 
 
 def test_moved_shares_are_found_and_explain_all() -> None:
