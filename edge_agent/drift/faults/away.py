@@ -65,10 +65,13 @@ def look_away(
     outside = (readings < state.inner_low) | (readings > state.inner_high)
     outside &= part.arrays["unit"] > 0
     suspect, unit = np.zeros(count, np.bool_), np.full(count, -1)
-    chosen = np.flatnonzero((outside.any(axis=0) | (state.away > 0)) & (state.kind != Kind.UNIT))
+    chosen = np.flatnonzero((outside.any(axis=0) | (state.away > 0)) & (state.kind != int(Kind.UNIT)))
     if len(chosen) == 0:
         return Away(suspect, unit, {})
     changed = {name: getattr(state, name).copy() for name in _NAMES}
+    if _strayed(changed, readings, before, times_s, outside, chosen):
+        _let_go(part, changed, chosen)
+        return Away(suspect, unit, changed)
     _take(part, changed, readings, before, times_s, outside, chosen)
     explained = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
     displaced = changed["away_out"][chosen] >= OUTSIDE * changed["away"][chosen]
@@ -99,6 +102,28 @@ _NAMES = (
     "inner_low",
     "inner_high",
 )
+
+
+def _strayed(
+    changed: dict[str, NDArray[np.float64]],
+    readings: NDArray[np.float64],
+    before: NDArray[np.float64],
+    times_s: NDArray[np.float64],
+    outside: NDArray[np.bool_],
+    chosen: NDArray[np.int64],
+) -> bool:
+    """Whether all have left their range just now, for so few readings that no change of unit can explain it."""
+    if np.count_nonzero(changed["away"][chosen]):
+        return False
+    out = outside[:, chosen]
+    first = out.argmax(axis=0)
+    counted = (np.arange(len(out))[:, None] >= first) & np.isfinite(readings[:, chosen])
+    if np.count_nonzero(np.add.reduce(out & counted, axis=0) >= OUTSIDE * np.add.reduce(counted, axis=0)):
+        return False
+    changed["away_before"][chosen] = before[first, chosen]
+    changed["away_s"][chosen] = times_s[first]
+    changed["away_value"][chosen] = readings[first, chosen]
+    return True
 
 
 def _take(

@@ -50,7 +50,7 @@ def _look(
     params: FaultParams, state: FaultState, features: NDArray[np.float64], times_s: NDArray[np.float64]
 ) -> tuple[FaultState, Screened]:
     """As many samples as are looked at together, at least one."""
-    if not np.isfinite(times_s).all():
+    if np.count_nonzero(np.isfinite(times_s)) < len(times_s):
         times_s = _filled(times_s, state.latest_s if state.seen else 0.0)
     calm = True
     faulty: NDArray[np.bool_] | None = None
@@ -92,13 +92,13 @@ def _screen(
 ) -> _Found:
     """One block's sensors. What is as in the reference costs a few comparisons."""
     recent, standing = state
-    prior = np.empty_like(x)
-    prior[0] = recent.last
-    prior[1:] = x[:-1]
-    same = x == prior
+    same = np.empty(x.shape, np.bool_)
+    np.equal(x[0], recent.last, out=same[0])
+    np.equal(x[1:], x[:-1], out=same[1:])
     equal = np.add.reduce(same, axis=0) if np.count_nonzero(same) else part.none
     lowest, highest = np.minimum.reduce(x), np.maximum.reduce(x)
-    sound = calm and np.count_nonzero((lowest >= standing.inner_low) & (highest <= standing.inner_high)) == len(equal)
+    sound = calm and np.count_nonzero(lowest >= standing.inner_low) == len(equal)
+    sound = sound and np.count_nonzero(highest <= standing.inner_high) == len(equal)
     sound = sound and not np.count_nonzero(equal + recent.run >= part.run_limit)
     sound = sound and (part.zero is None or not np.count_nonzero((x == 0) & part.zero))
     if part.block.readings > 1:
@@ -109,7 +109,7 @@ def _screen(
         if window.filled >= WINDOW and standing.inner_low is not part.inner_low:
             standing = replace(standing, inner_low=part.inner_low, inner_high=part.inner_high)
         return _Found(PartState(after, standing))
-    return _slowly(part, state, x, prior, same, equal, times_s, in_time=in_time)
+    return _slowly(part, state, x, same, equal, times_s, in_time=in_time)
 
 
 def _advanced(
@@ -129,7 +129,7 @@ def _advanced(
         run = np.where(whole, recent.run + size, tail + 1.0)
         run_s = np.where(whole, recent.run_s, times_s[size - 1 - tail])
     else:
-        run, run_s = part.once, np.full(len(equal), times_s[-1])
+        run, run_s = part.once, part.once * times_s[-1]
     if window.filled >= WINDOW:
         empty = np.full(window.top.shape, -np.inf)
         return Recent(x[-1].copy(), run, run_s, empty, np.zeros(window.top.shape), 0.0, 0)
@@ -140,7 +140,6 @@ def _slowly(
     part: PartParams,
     state: PartState,
     x: NDArray[np.float64],
-    prior: NDArray[np.float64],
     same: NDArray[np.bool_],
     equal: NDArray[np.int64],
     times_s: NDArray[np.float64],
@@ -160,7 +159,9 @@ def _slowly(
         stuck[:, long] = stuck_readings(
             part, x[:, long], same[:, long], recent.run[long], standing.patience[long], long
         )
-    before = np.where(np.abs(prior) < _LARGEST, prior, np.nan)
+    before = np.empty_like(x)
+    before[0] = np.where(np.abs(recent.last) < _LARGEST, recent.last, np.nan)
+    before[1:] = finite[:-1]
     if not in_time:
         before[0] = np.nan
     away = look_away(part, standing, finite, before, times_s)
@@ -182,9 +183,8 @@ def _slowly(
         top=np.where(clipped[0], window.top[0], -window.top[1]),
         window_s=window.since_s,
     )
-    standing = replace(standing, **away.changed)
     settled = settle(part, standing, evidence)
-    after = replace(standing, **settled.changed)
+    after = replace(standing, **away.changed, **settled.changed)
     if window.filled >= WINDOW:
         after = _looked_at_anew(part, after)
     recent = _advanced(part, recent, x, same, equal, times_s, window)

@@ -194,13 +194,13 @@ def step(params: LossLevelParams, state: LossLevelState, batch: Labelled) -> tup
     losses = np.asarray(batch.losses, np.float64)
     if losses.ndim != 1 or not len(losses):
         raise DataError(f"a batch of losses is needed, not an array of shape {losses.shape}")
-    seen = replace(state, samples=state.samples + len(losses))
+    samples = state.samples + len(losses)
     if state.warmup_left:
-        return _warm_up(params, seen, losses)
+        return _warm_up(params, replace(state, samples=samples), losses)
     numbers = binned(state.distribution.knots, losses)
     finite = np.where(np.isfinite(losses), np.minimum(losses, LOSS_CAP), state.distribution.levels[-1])
     evidence, statistic = advance(state.evidence, state.table, numbers, finite, params.threshold + _ABOVE)
-    following = replace(seen, evidence=evidence)
+    following = LossLevelState(evidence, state.distribution, state.table, state.warmup, 0, samples, state.epoch)
     return following, _finding(params, following, statistic, len(losses))
 
 

@@ -1,6 +1,6 @@
 """The evidence for a rise that began at any time: a Shiryaev-Roberts sum, mixed over rises, sample by sample."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ class Past:
 
     def followed(self, scores: NDArray[np.float64]) -> "Past":
         """After (n, kinds) scores, which do not reach beyond the block."""
-        block = self.block + scores.sum(axis=0)
+        block = self.block + np.add.reduce(scores, axis=0)
         count = self.count + len(scores)
         if count % BLOCK:
             return Past(count, self.old, self.recent, block)
@@ -116,9 +116,10 @@ def advance(
         evidence, highest = _advanced(evidence, table, numbers[start:stop], levels[start:stop], most)
         largest = max(largest, highest)
         start = stop
-    total = float(evidence.sums.sum())
+    total = float(np.add.reduce(evidence.sums))
     kept = evidence.sums * min(1.0, float(np.exp(most)) / total)
-    return replace(evidence, sums=kept), float(np.log(largest))
+    cut = Evidence(kept, evidence.climbs, evidence.runs, evidence.losses, evidence.past)
+    return cut, float(np.log(largest))
 
 
 def statistics(table: Table, numbers: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -166,26 +167,38 @@ def _advanced(
     past = evidence.past
     increments = table.increments[numbers]
     if past.old_count:
-        increments = increments - table.corrections(past.old, past.old_count)
-    products = np.exp(np.cumsum(increments, axis=0))
-    begun = np.concatenate([np.ones((1, TILTS)), 1 / products[:-1]]).cumsum(axis=0)
-    path = products * (evidence.sums + WEIGHTS * begun)
-    climbed = _climbed(evidence, increments, levels, most)
-    return Evidence(path[-1], *climbed, past.followed(table.scores[numbers])), float(path.sum(axis=1).max())
+        increments -= table.corrections(past.old, past.old_count)
+    passed = np.add.accumulate(increments, axis=0)
+    path = np.exp(passed)
+    begun = np.empty_like(path)
+    begun[0] = 1.0
+    np.divide(1.0, path[:-1], out=begun[1:])
+    np.add.accumulate(begun, axis=0, out=begun)
+    begun *= WEIGHTS
+    begun += evidence.sums
+    path *= begun
+    climbed = _climbed(evidence, passed, levels, most)
+    highest = float(np.maximum.reduce(np.add.reduce(path, axis=1)))
+    return Evidence(path[-1], *climbed, past.followed(table.scores[numbers])), highest
 
 
 def _climbed(
-    evidence: Evidence, increments: NDArray[np.float64], levels: NDArray[np.float64], most: float
+    evidence: Evidence, passed: NDArray[np.float64], levels: NDArray[np.float64], most: float
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64]]:
-    paths = evidence.climbs + np.cumsum(increments, axis=0)
+    """The climbs, their lengths and losses after (n, tilts) running sums of the increments."""
+    count = len(levels)
+    paths = passed
+    paths += evidence.climbs
     lowest = np.minimum(np.minimum.accumulate(paths, axis=0), 0.0)
     at_lowest = (paths <= lowest)[::-1]
-    fell = at_lowest.any(axis=0)
-    since = np.where(fell, at_lowest.argmax(axis=0), len(levels))
-    total = np.concatenate([[0.0], np.cumsum(levels[::-1])])
+    fell = np.logical_or.reduce(at_lowest, axis=0)
+    since = np.where(fell, at_lowest.argmax(axis=0), count)
+    total = np.zeros(count + 1)
+    np.add.accumulate(levels[::-1], out=total[1:])
     climbs = paths[-1] - lowest[-1]
+    climbs *= min(1.0, _CLIMB * most / max(1e-300, float(np.maximum.reduce(climbs))))
     return (
-        climbs * min(1.0, _CLIMB * most / max(1e-300, float(climbs.max()))),
-        np.where(fell, since, evidence.runs + len(levels)),
+        climbs,
+        np.where(fell, since, evidence.runs + count),
         np.where(fell, total[since], evidence.losses + total[-1]),
     )

@@ -169,7 +169,7 @@ class Table:
 
         Source: the posterior mean of a normal mean, both samples with the same variance.
         """
-        means = np.clip(sums / (self.rows + count), -self.limit, self.limit)
+        means = np.minimum(np.maximum(sums / (self.rows + count), -self.limit), self.limit)
         lowered: NDArray[np.float64] = means @ self.slopes
         return lowered
 
