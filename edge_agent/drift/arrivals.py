@@ -263,8 +263,10 @@ def _drawn(state: ArrivalsState, ids: Sequence[str]) -> tuple[NDArray[np.intp], 
 def _told(state: ArrivalsState, places: NDArray[np.intp], told: NDArray[np.float32]) -> ArrivalsState:
     delays = state.delays_s.ravel().copy()
     np.fmin.at(delays, places, told)
-    unknown = places[np.isnan(told)]
-    delays[unknown] = np.where(np.isinf(delays[unknown]), np.float32(np.nan), delays[unknown])
+    unknown = np.isnan(told)
+    if np.count_nonzero(unknown):
+        places = places[unknown]
+        delays[places] = np.where(np.isinf(delays[places]), np.float32(np.nan), delays[places])
     return ArrivalsState(state.period, state.hashes, state.cells, delays.reshape(state.delays_s.shape), state.served_s)
 
 
@@ -311,18 +313,17 @@ def _entered(
     }
     order = np.argsort(every, kind="stable")
     ordered = every[order]
-    if ((ordered[1:] == ordered[:-1]) & (ordered[1:] != _NONE)).any():
+    if np.count_nonzero((ordered[1:] == ordered[:-1]) & (ordered[1:] != _NONE)):
         order = np.lexsort((columns["cells"], columns["served_s"], columns["delays_s"], every))
         ordered = every[order]
         repeated = np.zeros(len(every), np.bool_)
         repeated[1:] = (ordered[1:] == ordered[:-1]) & (ordered[1:] != _NONE)
         order = order[~repeated]
     chosen = order[:PER_PERIOD]
-    fresh = state.to_arrays()
-    fresh["hashes"][place] = every[chosen]
-    for name, column in columns.items():
-        fresh[name][place] = column[chosen]
-    return ArrivalsState(**fresh)
+    kept = {"hashes": state.hashes.copy(), **{name: getattr(state, name).copy() for name in columns}}
+    for name, column in (("hashes", every), *columns.items()):
+        kept[name][place] = column[chosen]
+    return ArrivalsState(state.period, **kept)
 
 
 def _hashes(ids: Sequence[str]) -> NDArray[np.uint64]:
@@ -340,5 +341,8 @@ def _signal(outputs: NDArray[Any], classes: int | None) -> NDArray[np.float64]:
     if classes is None:
         values = np.asarray(outputs, np.float64).reshape(len(outputs), -1)
         return np.where(np.isfinite(values).all(axis=1), values[:, 0], np.nan)
-    wide = np.asarray(outputs).reshape(len(outputs), -1)
+    wide = np.asarray(outputs, np.float64).reshape(len(outputs), -1)
+    if len(wide) and wide.shape[1] > 1 and np.count_nonzero(np.isfinite(wide)) == wide.size:
+        powers = wide - np.maximum.reduce(wide, axis=1, keepdims=True)
+        return np.asarray(1.0 / np.add.reduce(np.exp(powers), axis=1))  # the largest power is 1
     return np.asarray(softmax(wide).max(axis=1)) if len(wide) else np.zeros(0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Self, cast
 
 import numpy as np
@@ -81,7 +82,7 @@ class AccuracyParams:
         np.multiply(signals, signals, out=table[:, last:])
         return table
 
-    @property
+    @cached_property
     def squares(self) -> Floats:
         """(n, s) squared signals of the reference's rows."""
         signals = slice(1, 1 + len(self.map.middle))
