@@ -17,6 +17,9 @@ MOST = 8
 _LEAST_SHARE = 0.0005
 _LEAST_GAIN = 8.0
 _SATURATED = 3.0
+_LEAST_FALL = 4.0
+"""Squared deviations, of one batch, that a channel's squares must have fallen by for rows that are more alike than
+usual to say something: constants and rare switches stand still in most batches."""
 _TINY = 1e-12
 
 
@@ -99,7 +102,7 @@ class _Evidence:
 
     Attributes:
         mean: (c,) the pull of the mean, of deviation 1 without a change but for the root of the rows.
-        spread: (c, c) covariance of the latest rows' pulls.
+        spread: (c, c) covariance of the latest rows' pulls; what is usual, of channels that may be still by chance.
         overlap: (c, c) their covariance without a change: correlations.
         noise: (c,) change of the squares less what the mean explains; empty where the squares are at their cap.
         noise_deviation: (c,) of a row's square.
@@ -121,10 +124,14 @@ class _Evidence:
         pulls = (moved.latest @ moved.precision) / (roots * moved.deviation)
         pulls -= pulls.mean(axis=0)
         unsaturated = bool(np.abs(moved.square).max() < _SATURATED)
+        overlap = moved.precision / np.outer(roots, roots)
+        spread = pulls.T @ pulls / len(pulls)
+        fall = len(pulls) * np.square(np.minimum(moved.square, 0.0) / moved.square_deviation)
+        still = (np.diag(spread) < 1.0) & (fall < _LEAST_FALL)
         return cls(
             mean=left / moved.deviation,
-            spread=pulls.T @ pulls / len(pulls),
-            overlap=moved.precision / np.outer(roots, roots),
+            spread=np.where(still | still[:, None], overlap, spread),
+            overlap=overlap,
             noise=moved.square - np.square(left) if unsaturated else np.zeros(0),
             noise_deviation=moved.square_deviation,
             rows=moved.rows,

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -51,6 +53,30 @@ def test_channels_that_became_noisy_come_first(seed: int, channels: list[int]) -
     found = culprits(_moved(rows, covariance, since=32))
 
     assert {culprit.channel for culprit in found[: len(channels)]} == set(channels)
+
+
+def test_a_constant_and_a_rare_switch_that_stand_still_explain_nothing() -> None:
+    """Of a constant the scores have a small deviation and rows without any; of a switch that is seldom on, few rows."""
+    rows, covariance = _rows(2)
+    rows[:, 7] += 1.5
+    rows[:, [8, 9]] = 0.0
+    moved = _moved(rows, covariance, since=32)
+    deviation, square, wide = moved.deviation.copy(), moved.square.copy(), moved.square_deviation.copy()
+    deviation[[8, 9]], square[[8, 9]], wide[[8, 9]] = (0.05, 0.8), (0.0, -0.3), (0.2, 2.2)
+
+    found = culprits(replace(moved, deviation=deviation, square=square, square_deviation=wide))
+
+    assert found[0].channel == 7
+    assert {8, 9}.isdisjoint(culprit.channel for culprit in found)
+
+
+def test_a_sensor_whose_readings_lie_closer_together_than_ever_is_found() -> None:
+    rows, covariance = _rows(4)
+    rows[:, 8] *= 0.1
+
+    found = culprits(_moved(rows, covariance, since=32))
+
+    assert found[0].channel == 8
 
 
 def test_chance_alone_explains_little() -> None:
