@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift import faults
-from edge_agent.drift.accuracy.calibrate import calibrate_accuracy
+from edge_agent.drift.accuracy.calibrate import calibrate_accuracy, step_rows
 from edge_agent.drift.accuracy.params import NAME as ACCURACY
 from edge_agent.drift.arrivals import NAME as ARRIVALS
 from edge_agent.drift.arrivals import calibrate_arrivals
@@ -48,7 +48,9 @@ def _label_free(reference: Reference, asked: Asked) -> Made:
 
 
 def _accuracy(reference: Reference, manifest: Manifest, batch_size: int, rng: np.random.Generator) -> Made:
-    params = calibrate_accuracy(reference, batch_size=batch_size, rng=rng)
+    seen = reference.observed
+    columns = sum(array[0].size for array in (seen.features, seen.outputs, seen.embeddings) if array is not None)
+    params = calibrate_accuracy(reference, batch_size=step_rows(batch_size, columns), rng=rng)
     return params.to_spec(), params.to_arrays()
 
 

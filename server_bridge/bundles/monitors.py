@@ -78,7 +78,7 @@ def calibrated(
     Args:
         reference: in the order of its times.
         manifest: of the bundle; its monitors are not looked at.
-        batch_size: samples a batch of every monitor.
+        batch_size: samples a batch of every monitor; the estimated accuracy takes several of them a step.
         wish: with the stream's rate, where it is known.
         seed: of all resampling.
 

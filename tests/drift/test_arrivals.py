@@ -15,6 +15,7 @@ from edge_agent.drift.arrivals import (
     calibrate_arrivals,
     note_labelled,
     note_labelled_at,
+    note_outputs,
     note_served,
     output_cells,
     rebaseline,
@@ -109,6 +110,27 @@ def test_labels_told_by_the_running_time_have_the_delay_from_their_serving() -> 
     state = note_served(PARAMS, ArrivalsState.start(PARAMS), ["a", "b"], np.array([10.0, 20.0]), np.zeros(2))
     state = note_labelled_at(PARAMS, state, ["b", "nobody"], 50.0)
     assert sorted(state.delays_s[0][:2].tolist()) == [30.0, np.inf]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 60))
+@settings(max_examples=30, deadline=None)
+def test_few_labels_at_a_time_and_outputs_for_cells_give_the_same_bytes(seed: int, chunk: int) -> None:
+    rng = np.random.default_rng(seed)
+    ids = [f"s{number}" for number in range(300)]
+    outputs, times = rng.normal(size=(300, 3)), rng.uniform(0, 250, 300)
+    outputs[rng.integers(0, 300, 20), rng.integers(0, 3, 20)] = rng.choice([np.nan, np.inf, -np.inf], 20)
+    start = ArrivalsState.start(PARAMS)
+    whole = note_served(PARAMS, start, ids, times, output_cells(PARAMS, outputs))
+    parts = start
+    for first in range(0, 300, chunk):
+        rows = slice(first, first + chunk)
+        parts = note_outputs(PARAMS, parts, ids[rows], times[rows], outputs[rows])
+    assert _same(whole, parts)
+    told = [*rng.permutation(ids).tolist(), "nobody", ids[0], ids[0]]
+    one_by_one = parts
+    for name in told:
+        one_by_one = note_labelled_at(PARAMS, one_by_one, [name], 300.0)
+    assert _same(note_labelled_at(PARAMS, whole, told, 300.0), one_by_one)
 
 
 def test_state_and_params_come_back_as_they_were() -> None:

@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 LEAST_REFERENCE_ROWS = 500
 REFERENCE_ROWS_CAP = 4000
 WINDOW_ROWS = 500
+STEP_BATCHES, STEP_VALUES = 4, 2**16
 FOLDS = 10
 WARNED_FALL, WARNED_RISE = 0.05, 0.25
 """A sure fall of the accuracy by so much, or a sure rise of the loss by this share of it, is worth a warning."""
@@ -29,6 +30,21 @@ _WITHIN_FLOOR = 0.05
 _STEP_FLOOR = 1e-3
 TARGET_FIFTHS = 5
 _NULL_WINDOWS, _NULL_QUANTILE, _NULL_MARGIN, _LEAST_LIMIT = 400, 0.99, 1.25, 1.8
+
+
+def step_rows(batch_size: int, columns: int, window: int = WINDOW_ROWS) -> int:
+    """Rows a step that cost least a row: up to four batches, where a window has a whole number of them.
+
+    Figures come at windows' ends, so nothing is later by that; rows that wait for a step are lost at a kill, and held
+    in memory: no more wait than have ``STEP_VALUES`` numbers.
+
+    Args:
+        batch_size: rows a batch of the other monitors.
+        columns: numbers a row, of features, outputs and embeddings.
+    """
+    batches = -(-window // batch_size)
+    room = min(STEP_BATCHES, STEP_VALUES // (batch_size * max(1, columns)))
+    return batch_size * max((many for many in range(2, room + 1) if batches % many == 0), default=1)
 
 
 def calibrate_accuracy(

@@ -127,7 +127,8 @@ def _spread_otherwise(params: AccuracyParams, weights: Floats, squares: Floats, 
     """
     known = params.squares
     expected = weights @ known
-    variance = weights @ np.square(known - expected)
+    apart = known - expected
+    variance = weights @ np.multiply(apart, apart, out=apart)
     away = np.abs(squares - expected) / np.sqrt((variance + _FLAT) * (noise + float(weights @ weights)))
     return bool(away.max() > MOST_SPREAD)
 

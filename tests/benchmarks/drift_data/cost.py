@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edge_agent.drift import arrivals, faults
 from edge_agent.drift.accuracy import monitor as accuracy
-from edge_agent.drift.accuracy.calibrate import calibrate_accuracy
+from edge_agent.drift.accuracy.calibrate import calibrate_accuracy, step_rows
 from edge_agent.drift.losses import sample_losses
 from edge_agent.drift.observed import Labelled, Observed
 from edge_agent.drift.reference import Reference
@@ -19,6 +19,7 @@ from edge_agent.drift.sequential import loss_level
 from edge_agent.drift.sequential.table import Distribution
 from edge_agent.drift.unlabelled import monitor as label_free
 from edge_agent.drift.unlabelled.fitting import fitted
+from edge_agent.runtime.watch_batches import ServedBatches
 from tests.benchmarks.drift_data import peers
 from tests.benchmarks.drift_data.streams import BATCH
 from tests.drift.faults.sensors import manifest_of
@@ -75,7 +76,7 @@ class Monitors:
         rng = np.random.default_rng(0)
         level = loss_level.LossLevelParams(12.0, 9.0, BATCH, 1.0, Distribution.of(reference.losses))
         free = fitted(reference, batch_size=BATCH, rate=1e-3, rng=rng).params
-        estimate = calibrate_accuracy(reference, batch_size=BATCH, rng=rng)
+        estimate = calibrate_accuracy(reference, batch_size=step_rows(BATCH, FEATURES + CLASSES + EMBEDDING), rng=rng)
         screen = faults.calibrate(reference, manifest_of((FEATURES,)))
         labels = arrivals.calibrate_arrivals(reference)
         self.params: dict[str, Any] = {
@@ -86,6 +87,7 @@ class Monitors:
             "arrivals": (arrivals, labels, arrivals.ArrivalsState.start(labels)),
         }
         self.names = tuple(self.params)
+        self.waiting = ServedBatches(estimate.batch_size)
         self.now_s = 0.0
 
     def spend(self, batches: Sequence[tuple[Observed, Labelled]]) -> dict[str, float]:
@@ -107,6 +109,11 @@ class Monitors:
                 self.now_s += BATCH
                 state = arrivals.note_outputs(params, state, served.ids, served.times_s + self.now_s, served.outputs)
                 state = arrivals.note_labelled_at(params, state, labelled.ids, self.now_s + 60)
+            elif name == "accuracy":
+                self.waiting.add(served)
+                while (batch := self.waiting.take()) is not None:
+                    state, _ = module.step(params, state, batch)
+                self.waiting.settled()
             else:
                 state, _ = module.step(params, state, labelled if name == "loss-level" else served)
         spent_s = time.process_time() - began_s

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edge_agent.drift.accuracy.calibrate import REFERENCE_ROWS_CAP, calibrate_accuracy
+from edge_agent.drift.accuracy.calibrate import REFERENCE_ROWS_CAP, calibrate_accuracy, step_rows
 from edge_agent.drift.accuracy.estimated import AccuracyEstimate
 from edge_agent.drift.accuracy.monitor import AccuracyParams, AccuracyState, latest, step
 from edge_agent.drift.arrays import decode_drift_arrays, encode_drift_arrays
@@ -90,6 +90,16 @@ def test_a_regression_has_its_loss_estimated() -> None:
         assert len(known) >= 15
         assert np.mean([found.low <= truth <= found.high for found, truth in known]) >= 0.8
         assert abs(np.mean([found.value - truth for found, truth in known])) < 0.08
+
+
+def test_a_step_takes_whole_batches_of_a_window_and_few_numbers() -> None:
+    assert step_rows(32, 54) == 128
+    assert step_rows(20, 54) == 20, "25 batches a window: no 2, 3 or 4 of them fit"
+    assert step_rows(100, 5) == 100, "five batches a window"
+    assert step_rows(50, 5) == 100, "ten batches a window"
+    assert step_rows(32, 700) == 64
+    assert step_rows(32, 100_000) == 32
+    assert step_rows(600, 5) == 600, "a window is one batch"
 
 
 def _classified(features: Floats, logits: Floats, labels: NDArray[np.int64], embeddings: Floats | None) -> Reference:
