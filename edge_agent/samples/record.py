@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 ID_CHARS = 128
+TIME_LIMIT_S = 253_402_300_800.0
+"""Seconds from 1970 to the year 10000: what is farther away, before or after, is no time in seconds."""
 
 FeatureArrays = dict[str, NDArray[Any]]
 
@@ -46,7 +48,7 @@ class Sample:
 
     Attributes:
         id: 1 to 128 characters, unique for ever.
-        time_s: when it was measured, finite.
+        time_s: when it was measured, nearer to 1970 than ``TIME_LIMIT_S``.
         features: an array per model input, without the batch dimension.
         group: what must not be parted between training and proof (a recording, a window block).
         holdout: served and scored, never trained on.

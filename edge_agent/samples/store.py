@@ -17,6 +17,7 @@ from edge_agent.samples.older import Older
 from edge_agent.samples.recent import SPOILT, Recent
 from edge_agent.samples.record import (
     ID_CHARS,
+    TIME_LIMIT_S,
     FeatureSet,
     Label,
     LabelledRow,
@@ -317,7 +318,7 @@ def _check(batch: SampleBatch, predicted: Predicted) -> None:
     if not are_sample_ids(batch.ids):
         name = next(name for name in batch.ids if not is_sample_id(name))
         raise DataError(f"sample id {name[:ID_CHARS]!r} must have 1 to {ID_CHARS} characters, none a control one")
-    finite = np.isfinite(np.array(batch.times, np.float64))
-    if not finite.all():
-        row = int(np.flatnonzero(~finite)[0])
-        raise DataError(f"sample {batch.ids[row]!r}: time {batch.times[row]} is not finite")
+    fit = np.abs(np.array(batch.times, np.float64)) < TIME_LIMIT_S
+    if not fit.all():
+        row = int(np.flatnonzero(~fit)[0])
+        raise DataError(f"sample {batch.ids[row]!r}: time {batch.times[row]} is no time in seconds since 1970")

@@ -15,7 +15,7 @@ from edge_agent.link.event_queue import EventQueue
 from edge_agent.link.events import Disconnected, Received, SessionEvent, Subscription
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
-from edge_agent.samples.record import FeatureArrays, Label, Sample, SampleBatch
+from edge_agent.samples.record import TIME_LIMIT_S, FeatureArrays, Label, Sample, SampleBatch
 from edge_agent.sources.source import SourceBatch
 from edge_agent.wire.codec import Finite, Name, WireModel, decode
 from edge_agent.wire.manifest import TaskName, TensorSpec
@@ -34,7 +34,7 @@ class SampleMessage(WireModel):
     """``{"id", "time", "features": {input: nested list}, "group", "holdout", "task"}``; the last three are optional."""
 
     id: Name
-    time: Finite
+    time: Annotated[Finite, Field(gt=-TIME_LIMIT_S, lt=TIME_LIMIT_S)]
     features: Annotated[dict[str, Any], Field(max_length=32)]
     group: Name | None = None
     holdout: bool = False

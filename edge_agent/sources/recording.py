@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.errors import ConfigError
-from edge_agent.samples.record import FeatureArrays, is_sample_id
+from edge_agent.samples.record import TIME_LIMIT_S, FeatureArrays, is_sample_id
 from edge_agent.sources.csv_columns import CsvColumns, read_csv
 from edge_agent.sources.npz import read_npz
 from edge_agent.wire.manifest import TensorSpec, is_task_name
@@ -153,14 +153,17 @@ class _Checks:
         if array is None:
             return None
         seconds = array.astype(np.float64)
-        allowed = np.isfinite(seconds)
+        allowed = np.abs(seconds) < TIME_LIMIT_S
         if may_be_nan:
-            allowed = (allowed & (seconds >= 0)) | np.isnan(seconds)
+            allowed = (np.isfinite(seconds) & (seconds >= 0)) | np.isnan(seconds)
         if not allowed.all():
             row = int(np.flatnonzero(~allowed)[0])
-            raise self._wrong(
-                key, f"is {seconds[row]} in row {row}", "give finite seconds (a delay: >= 0, or NaN: never)"
+            remedy = (
+                "give finite seconds, >= 0, or NaN: never"
+                if may_be_nan
+                else "give seconds since 1970, not milliseconds"
             )
+            raise self._wrong(key, f"is {seconds[row]} in row {row}", remedy)
         return seconds
 
     def _ids(self) -> list[str] | None:

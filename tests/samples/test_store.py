@@ -286,6 +286,7 @@ def test_samples_of_other_inputs_are_left_out(db: Database, tmp_path: Path) -> N
         (SampleBatch([""], [0.0], {"x": np.zeros((1, 2, 3)), "k": np.zeros(1)}), "1 to 128"),
         (SampleBatch(["a" * 129], [0.0], {"x": np.zeros((1, 2, 3)), "k": np.zeros(1)}), "1 to 128"),
         (SampleBatch(["a"], [np.nan], {"x": np.zeros((1, 2, 3)), "k": np.zeros(1)}), "'a': time"),
+        (SampleBatch(["a"], [1e18], {"x": np.zeros((1, 2, 3)), "k": np.zeros(1)}), "'a': time"),
         (SampleBatch(["a"], [0.0], {"x": np.zeros((1, 2, 3))}), "'k' is missing"),
     ],
 )

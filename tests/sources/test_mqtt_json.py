@@ -57,6 +57,8 @@ def test_a_sample_is_read_into_the_models_types() -> None:
         ({"id": ""}, "id"),
         ({"id": "a" * 129}, "id"),
         ({"time": None}, "time"),
+        ({"time": 1796006400250.0}, "time"),
+        ({"time": -1e300}, "time"),
         ({"features": {"x": [1, 2]}}, "features.k: missing"),
         ({"features": {"x": [1], "k": 1}}, "features.x: shape"),
         ({"features": {"x": [[1], [1, 2]], "k": 1}}, "features.x"),

@@ -49,6 +49,7 @@ def test_npz_features_are_cast_and_other_arrays_ignored(tmp_path: Path) -> None:
         ({"x": np.zeros((3, 2)), "label": np.array(["a", "b", "c"])}, "'label' is"),
         ({"x": np.zeros((3, 2)), "delay": np.array([0.0, -1.0, 0.0])}, "'delay' is -1.0 in row 1"),
         ({"x": np.zeros((3, 2)), "time": np.array([0.0, 1.0, np.nan])}, "'time' is nan in row 2"),
+        ({"x": np.zeros((3, 2)), "time": np.array([0.0, 1.8e12, 1e300])}, "'time' is 1800000000000.0 in row 1"),
         ({"x": np.zeros((3, 2)), "holdout": np.array([0, 1, 2])}, "'holdout' has entries"),
         ({"x": np.zeros((3, 2)), "id": np.array(["a", "b", "a"])}, "'id' repeats"),
         ({"x": np.zeros((3, 2)), "id": np.array(["a", "", "c"])}, "'id' is '' in row 1"),
