@@ -24,6 +24,7 @@ FROZEN = "frozen.safetensors"
 FILE_CAP_BYTES = 1024 * 1024 * 1024
 
 _A_BUNDLE = "give the directory that `server-bridge bundle build` made"
+_WHOLE = "copy the bundle's directory again, whole, or build the bundle again"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Bundle:
             raise DataError(f"bundle {self.path} lists no file {name!r}")
         data = _read_capped(self.path / name, FILE_CAP_BYTES)
         if sha256_hex(data) != expected:
-            raise DataError(f"{self.path / name} is not the file its manifest lists: the digest differs")
+            raise DataError(f"{self.path / name} is not the file its manifest lists: the digest differs", _WHOLE)
         return data
 
     def initial_weights(self) -> Weights:
@@ -230,7 +231,7 @@ def _read_capped(path: Path, cap_bytes: int) -> bytes:
             raise DataError(f"{path} has {found.st_size} bytes, the cap is {cap_bytes}")
         return path.read_bytes()
     except FileNotFoundError:
-        raise DataError(f"{path} is absent") from None
+        raise DataError(f"{path} is absent", _WHOLE) from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 

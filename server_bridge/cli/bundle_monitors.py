@@ -1,6 +1,7 @@
 """False alarms on the command line: what is wished for, what was promised, and the features' names."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -78,9 +79,13 @@ def features_of(texts: list[str]) -> list[FeatureSpec]:
         texts: each ``NAME[=UNIT][,MIN..MAX]``; either end of the range may be left out.
 
     Raises:
-        ConfigError: one is not of that form.
+        ConfigError: one is not of that form, its range is empty, or a name repeats.
     """
-    return [_feature(text) for text in texts]
+    features = [_feature(text) for text in texts]
+    repeated = [name for name, count in Counter(feature.name for feature in features).items() if count > 1]
+    if repeated:
+        raise ConfigError(f"--feature {repeated[0]!r} is given twice", "give every input value its own name, in order")
+    return features
 
 
 def _feature(text: str) -> FeatureSpec:
@@ -95,6 +100,8 @@ def _feature(text: str) -> FeatureSpec:
             raise ValueError
         if any(end is not None and not math.isfinite(end) for end in (minimum, maximum)):
             raise ValueError
+        if minimum is not None and maximum is not None and minimum >= maximum:
+            raise ConfigError(f"--feature {text!r}: its range is empty", "give the lower end first: -40..125")
         return FeatureSpec(name=name.strip(), unit=unit.strip(), minimum=minimum, maximum=maximum)
     except ValueError:
         raise ConfigError(

@@ -29,6 +29,14 @@ def test_what_names_no_feature_is_refused(text: str) -> None:
         features_of([text])
 
 
+@pytest.mark.parametrize(
+    ("texts", "problem"), [(["a", "b", "a=bar"], "'a' is given twice"), (["t=degC,9..1"], "its range is empty")]
+)
+def test_features_that_cannot_be_told_apart_or_never_measure_are_refused(texts: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        features_of(texts)
+
+
 def test_a_rate_in_time_needs_the_streams_and_is_asked_for_before_work(tmp_path: Path) -> None:
     onnx.save(conv1d(), tmp_path / "net.onnx")
     data = save_npz(tmp_path / "held_out.npz", **classified(conv1d(), 120, seed=7))
