@@ -1,7 +1,8 @@
 """``python -m tests.benchmarks false_alarms [--quick]``: is the promised false-alarm rate kept?
 
 Mechanism: the threshold on other resamples of what calibrated it. Unseen: many whole calibrations, each on new data of
-its world. Held out: real stretches after the one that calibrated, today's rules beside it.
+its world. Held out: real stretches after the one that calibrated, today's rules beside it. Peers: river's detectors at
+their defaults.
 """
 
 import argparse
@@ -15,12 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from tests.benchmarks.false_alarms_data.candidates import NAMES
+from tests.benchmarks.false_alarms_data.defaults import peers_at_defaults
 from tests.benchmarks.false_alarms_data.level import Rate, after_warmup, held_out, mechanism, unseen
 from tests.benchmarks.false_alarms_data.worlds import WORLDS, stretches
 from tests.benchmarks.report import RESULTS, machine
 from tests.shared_data import DATA
 
-PARTS = ("mechanism", "unseen", "held-out", "candidates")
+PARTS = ("mechanism", "unseen", "held-out", "candidates", "peers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,18 @@ def run_candidates(extent: Extent) -> Iterator[Rate]:
             yield replace(one, part="candidates")
 
 
-RUNS = {"mechanism": run_mechanism, "unseen": run_unseen, "held-out": run_held_out, "candidates": run_candidates}
+def run_peers(extent: Extent) -> Iterator[Rate]:
+    """river's detectors, all at their defaults, on the streams of the mechanism; they promise nothing."""
+    yield from peers_at_defaults(DATA if DATA.is_dir() else None, extent.batches // 25)
+
+
+RUNS = {
+    "mechanism": run_mechanism,
+    "unseen": run_unseen,
+    "held-out": run_held_out,
+    "candidates": run_candidates,
+    "peers": run_peers,
+}
 
 
 def summaries(found: Sequence[Rate]) -> list[str]:
