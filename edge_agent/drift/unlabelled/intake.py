@@ -19,6 +19,8 @@ ALONE = 192
 GROUPS = 64
 _SENSORS_CAP = CHANNELS_CAP // 3
 _LEAST_WINDOW = 8
+_LOST_SHARE = 0.02
+"""Of a group's features: where more are missing, its sum varies visibly less than it should."""
 _SIGNS_SEED = 20_260_101
 _CAP = 4.0
 _ELEMENT = re.compile(r"(.*)\[(\d+)\]")
@@ -124,15 +126,19 @@ class Intake:
         return np.concatenate([np.where(enough, part, np.nan) for part in (mean, spread, rough)], axis=1)
 
     def _grouped(self, features: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[np.float64]:
-        """What is missing among the others counts as their centre."""
+        """What is missing among the others counts as their centre; a group of which more is missing has no value."""
         rest = (features[:, self._others] - self.centre) * self.per_unit
         np.clip(rest, -_CAP, _CAP, out=rest)
         rest *= self._signs
         alone = features[:, self.alone].astype(np.float64)
-        if missing is not None:
-            rest = np.where(missing[:, self._others], 0.0, rest)
-            alone = np.where(missing[:, self.alone], np.nan, alone)
-        return np.concatenate([alone, np.add.reduceat(rest, self._starts, axis=1)], axis=1)
+        if missing is None:
+            return np.concatenate([alone, np.add.reduceat(rest, self._starts, axis=1)], axis=1)
+        gone = missing[:, self._others]
+        alone = np.where(missing[:, self.alone], np.nan, alone)
+        sums = np.add.reduceat(np.where(gone, 0.0, rest), self._starts, axis=1)
+        lost = np.add.reduceat(gone.astype(np.float64), self._starts, axis=1)
+        sizes = np.diff(self._starts, append=gone.shape[1])
+        return np.concatenate([alone, np.where(lost > _LOST_SHARE * sizes, np.nan, sums)], axis=1)
 
 
 def windowed_sensors(names: Sequence[str]) -> int:
