@@ -36,11 +36,13 @@ class Away(NamedTuple):
 
     Attributes:
         suspect: (c,) bool: their readings are held back until it is decided.
+        first: (c,) the row of this batch from which on they are.
         unit: (c,) number of the change of unit that was recognised; -1: none.
         changed: the state's arrays of the same names.
     """
 
     suspect: NDArray[np.bool_]
+    first: NDArray[np.int64]
     unit: NDArray[np.int64]
     changed: dict[str, NDArray[np.float64]]
 
@@ -67,11 +69,11 @@ def look_away(
     suspect, unit = np.zeros(count, np.bool_), np.full(count, -1)
     chosen = np.flatnonzero((outside.any(axis=0) | (state.away > 0)) & (state.kind != int(Kind.UNIT)))
     if len(chosen) == 0:
-        return Away(suspect, unit, {})
+        return Away(suspect, unit, unit, {})
     changed = {name: getattr(state, name).copy() for name in _NAMES}
     if _strayed(changed, readings, before, times_s, outside, chosen):
         _let_go(part, changed, chosen)
-        return Away(suspect, unit, changed)
+        return Away(suspect, unit, unit, changed)
     _take(part, changed, readings, before, times_s, outside, chosen)
     explained = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
     displaced = changed["away_out"][chosen] >= OUTSIDE * changed["away"][chosen]
@@ -87,7 +89,8 @@ def look_away(
     unit[chosen] = np.where(told, (explained & like).argmax(axis=0), -1)  # the least that explains it
     suspect[chosen] = likely.any(axis=0) & ~decided
     _let_go(part, changed, chosen[~suspect[chosen]])
-    return Away(suspect, unit, changed)
+    first = np.where(state.away > 0, 0, outside.argmax(axis=0))
+    return Away(suspect, first, unit, changed)
 
 
 _NAMES = (

@@ -36,6 +36,7 @@ class Evidence(NamedTuple):
         stuck: (m, c) bool, readings of a run that is too long.
         run, run_s: (c,) how many equal readings the batch began after, and when the first of them was.
         suspect: (c,) bool, held back until it is decided.
+        suspect_from: (c,) the row from which on they are.
         unit: (c,) the change of unit that was recognised; -1: none.
         unit_s, unit_value: (c,) since when, and the first reading.
         clipped, still: (c,) bool, by the window that ended now.
@@ -50,6 +51,7 @@ class Evidence(NamedTuple):
     run: NDArray[np.float64]
     run_s: NDArray[np.float64]
     suspect: NDArray[np.bool_]
+    suspect_from: NDArray[np.int64]
     unit: NDArray[np.int64]
     unit_s: NDArray[np.float64]
     unit_value: NDArray[np.float64]
@@ -89,7 +91,7 @@ def settle(part: PartParams, state: Standing, evidence: Evidence) -> Settled:
     rows = np.arange(count)[:, None]
     masked = (rows >= np.where(begun, shown.argmax(axis=0), 0)) & (changed["kind"] != Kind.NONE)
     masked &= rows < np.where(over, count - (changed["quiet"] - lasts), count)
-    mask = evidence.broken | evidence.stuck | masked | evidence.suspect
+    mask = evidence.broken | evidence.stuck | masked | (evidence.suspect & (rows >= evidence.suspect_from))
     reports = [_report(state, int(sensor), float(evidence.times_s[-1])) for sensor in _replaced(state, changed)]
     reports += [_report_of(changed, int(sensor), None) for sensor in np.flatnonzero(begun)]
     reports += [_report_of(changed, int(n), float(changed["quiet_s"][n])) for n in np.flatnonzero(over)]

@@ -175,6 +175,7 @@ def _slowly(
         run=recent.run,
         run_s=recent.run_s,
         suspect=away.suspect,
+        suspect_from=away.first,
         unit=away.unit,
         unit_s=away.changed.get("away_s", standing.away_s),
         unit_value=away.changed.get("away_value", standing.away_value),
