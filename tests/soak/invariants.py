@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+from edge_agent.runtime.watch_standing import WATCH
 from edge_agent.wire.messages import State
 from server_bridge.releases.record import FileReleaseBook
 from server_bridge.store.adaptations import DONE, RUNNING
@@ -64,9 +65,9 @@ def _flags(fleet: ToyFleet, store: Store, gateway: str) -> list[str]:
     """The monitor's count of firings is the bridge's count of flags and of those still to be sent."""
     path = fleet.agent_settings(gateway).with_name("data") / "agent.db"
     with closing(sqlite3.connect(path)) as database:
-        states = [json.loads(row[0]) for row in database.execute("SELECT state FROM watch")]
+        rows = database.execute("SELECT state FROM watch WHERE name = ?", (WATCH,)).fetchall()
         waiting = [json.loads(row[0]) for row in database.execute("SELECT body FROM outbox")]
-    raised = {firing for state in states for firing in range(1, state["firings"] + 1)}
+    raised = {firing for row in rows for firing in range(1, json.loads(row[0])["policy"]["flags"] + 1)}
     unsent = {body["firing"] for body in waiting if body["kind"] == "flag"}
     stored = Counter(flag.event.firing for flag in store.flags.all() if flag.gateway == gateway)
     problems = [f"{gateway}: flag {firing} counted {count} times" for firing, count in stored.items() if count > 1]

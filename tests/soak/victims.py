@@ -10,6 +10,8 @@ from os import kill
 from pathlib import Path
 from random import Random
 
+from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
+from edge_agent.runtime.watch_standing import WATCH
 from server_bridge.demo.settings_files import Value, amend
 from tests.broker import Mosquitto, new_mosquitto
 from tests.e2e.fleet import ToyFleet
@@ -113,7 +115,8 @@ class Victims:
         if not path.exists():
             return False
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(path)) as database:  # no table yet
-            return any(json.loads(row[0])["batches"] > 0 for row in database.execute("SELECT state FROM watch"))
+            rows = database.execute("SELECT state FROM watch WHERE name = ?", (WATCH,))
+            return any(json.loads(row[0])["batches"].get(LOSS_RISE, 0) > 0 for row in rows)
         return False
 
     def _drifted(self, gateway: str) -> Path:
