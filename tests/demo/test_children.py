@@ -80,8 +80,9 @@ def test_they_end_with_the_process_that_started_them_however_it_ends(tmp_path: P
     starter = (
         "import os, signal, sys, time; from pathlib import Path; from server_bridge.demo.children import Children\n"
         f"child = Children(Path({str(tmp_path)!r})).start('sleeper', {PYTHON!r}, {SLEEP!r})\n"
-        # once it is no longer setpriv it is bound to us
-        "while b'setpriv' in Path(f'/proc/{child.process.pid}/cmdline').read_bytes(): time.sleep(0.01)\n"
+        # once it is no longer setpriv it is bound to us; while it becomes another program it has no command line
+        "line = Path(f'/proc/{child.process.pid}/cmdline')\n"
+        "while not (said := line.read_bytes()) or b'setpriv' in said: time.sleep(0.01)\n"
         "print(child.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     (tmp_path / "sleeper.log").touch()
