@@ -19,6 +19,7 @@ from tests.e2e.toy import CLASSES, Drift, draw
 
 GATEWAY, SENSOR = "gw1", 2
 ROWS, BEGIN, END = 4000, 600, 3000
+NAME = f"axis{SENSOR}"
 RATE_HZ = 250.0
 HELD = 12
 """Equal readings that a sensor without repeats in its reference may give before it is taken for broken."""
@@ -57,7 +58,7 @@ def test_a_sensor_that_stands_still_is_told_not_trained_on_and_no_drift(tmp_path
     config = str(fleet.bridge_dir / "bridge.toml")
     try:
         fleet.start()
-        fleet.wait("the fault", lambda store: _told(store)[:1] == [("begins", f"x[{SENSOR}]")], timeout_s=60)
+        fleet.wait("the fault", lambda store: _told(store)[:1] == [("begins", NAME)], timeout_s=60)
         shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["fleet", "-c", config], catch_exceptions=False)
         fleet.wait("its end", lambda store: [each for each, _ in _told(store)] == ["begins", "ends"], timeout_s=60)
         fleet.wait("the whole stream", lambda store: _served(store) == ROWS, timeout_s=60)
@@ -67,11 +68,11 @@ def test_a_sensor_that_stands_still_is_told_not_trained_on_and_no_drift(tmp_path
     finally:
         statuses = fleet.stop()
     assert set(statuses.values()) == {0}
-    assert f"{GATEWAY}: sensor x[{SENSOR}] stuck at {values[BEGIN, SENSOR]:.6g}" in shown.output
+    assert f"{GATEWAY}: sensor {NAME} stuck at {values[BEGIN, SENSOR]:.6g}" in shown.output
     # The toy's 800 rows of calibration promise no better than one false alarm in 50 batches: those before may come.
     assert [flag for flag in flags if BEGIN / RATE_HZ <= flag.first_drifted_time_s < END / RATE_HZ] == []
     begins = next(each for each in log if each.kind == "sensor-fault")
-    assert begins.detail.startswith(f"{GATEWAY}: x[{SENSOR}] stuck at ")
+    assert begins.detail.startswith(f"{GATEWAY}: {NAME} stuck at ")
     status = json.loads((tmp_path / "gateways" / GATEWAY / "data" / "status.json").read_text())
     assert status["sensor_faults"] == ""
     assert END - BEGIN - HELD <= status["faulty_samples"] <= END - BEGIN + 600
