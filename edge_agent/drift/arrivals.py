@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.label_shift import softmax
 from edge_agent.drift.reference import Reference
+from edge_agent.drift.stored_state import fitting
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
 
@@ -129,12 +130,7 @@ class ArrivalsState:
         Raises:
             DataError: an array is missing or of another shape or type.
         """
-        fresh = cls.start(params).to_arrays()
-        for name, array in fresh.items():
-            found = arrays.get(name)
-            if found is None or found.shape != array.shape or found.dtype != array.dtype:
-                raise DataError(f"the stored state of {NAME} has no fitting {name!r}")
-        return cls(**{name: np.array(arrays[name]) for name in fresh})
+        return cls(**fitting(NAME, cls.start(params).to_arrays(), arrays))
 
 
 def calibrate_arrivals(

@@ -14,6 +14,7 @@ from edge_agent.drift.accuracy.params import NAME, AccuracyParams
 from edge_agent.drift.accuracy.signals import usable_rows
 from edge_agent.drift.finding import Attribution, Finding
 from edge_agent.drift.observed import Observed
+from edge_agent.drift.stored_state import fitting
 from edge_agent.errors import DataError
 
 __all__ = ["NAME", "AccuracyParams", "AccuracyState", "latest", "rebaseline", "step"]
@@ -62,12 +63,7 @@ class AccuracyState:
         Raises:
             DataError: an array is missing or of another shape or type.
         """
-        fresh = cls.start(params).to_arrays()
-        for name, array in fresh.items():
-            found = arrays.get(name)
-            if found is None or found.shape != array.shape or found.dtype != array.dtype:
-                raise DataError(f"the stored state of {NAME} has no fitting {name!r}")
-        return cls(**{name: np.array(arrays[name]) for name in fresh})
+        return cls(**fitting(NAME, cls.start(params).to_arrays(), arrays))
 
     def count(self, name: str) -> int:
         """One of the counts by name."""

@@ -14,7 +14,7 @@ from edge_agent.drift.loss_rise import LossRiseParams, LossRiseState
 from edge_agent.drift.observed import Labelled
 from edge_agent.drift.policy.severity import LOSS
 from edge_agent.drift.rises import clip_losses
-from edge_agent.errors import DataError
+from edge_agent.drift.stored_state import fitting
 
 NAME = loss_rise.MONITOR_NAME
 
@@ -57,11 +57,7 @@ class RiseState:
         Raises:
             DataError: not those of this rule.
         """
-        fresh = cls.start(params).to_arrays()
-        for name, array in fresh.items():
-            found = arrays.get(name)
-            if found is None or found.shape != array.shape or found.dtype != array.dtype:
-                raise DataError(f"the stored state of {NAME} has no fitting {name!r}")
+        arrays = fitting(NAME, cls.start(params).to_arrays(), arrays)
         run, warmup_left, warmed, quiet, batches, firings, epoch = arrays["numbers"].tolist()
         gamma, held = arrays["levels"].tolist()
         previous = arrays["previous"]
