@@ -153,7 +153,7 @@ def _cells(spec: MonitorSpec) -> tuple[str, str, str, str, str]:
     shown = f"{threshold:.4g}" if isinstance(threshold, int | float) else "-"
     promise = spec.promise
     if promise is None:
-        own = f"{spec.false_alarm_rate:.2g} a batch by its own rule" if spec.false_alarm_rate else "raises none"
+        own = f"none (own rule: {spec.false_alarm_rate:.2g} a batch)" if spec.false_alarm_rate else "raises none"
         return own, shown, "-", "-", "-"
     lowest = f"{promise.lowest_rate:.2g}"
     return promise.words, shown, lowest, str(promise.block_rows), f"{promise.effective_batches:.0f}"
