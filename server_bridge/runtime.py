@@ -41,6 +41,7 @@ from server_bridge.releases.retained_map import Verdict
 from server_bridge.releases.signer_client import SignerClient
 from server_bridge.rounds.adaptation import AdaptationRunner
 from server_bridge.rounds.controller import Controller, FlagWatch
+from server_bridge.rounds.merging import CohortMerges
 from server_bridge.rounds.round_settings import RoundSettings
 from server_bridge.rounds.trigger import TriggerParams
 from server_bridge.store.blob_sweep import BlobSweep
@@ -110,7 +111,8 @@ class BridgeRuntime:
             self._stopped,
         )
         trigger = TriggerParams(**settings.trigger.model_dump())
-        controller = Controller(self.store, watch, runner, trigger, self._stopping)
+        merges = CohortMerges(self.store, self.publisher)
+        controller = Controller(self.store, watch, runner, merges, trigger, self._stopping)
         sweep = BlobSweep(self.store, lambda: self.publisher.retained | self._book.blobs())
 
         def step() -> None:

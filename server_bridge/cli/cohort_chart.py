@@ -36,13 +36,19 @@ class Column:
     status: str
 
 
-def cohort_chart(rounds: Sequence[Column], moves: Sequence[CohortMove], ignored: Set[str] = frozenset()) -> str:
+def cohort_chart(
+    rounds: Sequence[Column],
+    moves: Sequence[CohortMove],
+    ignored: Set[str] = frozenset(),
+    now: Mapping[str, str] | None = None,
+) -> str:
     """A row a gateway, a column a round, a colour a cohort; moves are ringed, and say why when pointed at.
 
     Args:
         rounds: at least one, in their order.
         moves: of the same bundle.
         ignored: gateways that the bridge does not listen to.
+        now: gateway to cohort, where that is not as the last round left it.
     """
     last = rounds[-1].cohorts
     gateways = sorted({g for column in rounds for g in column.cohorts}, key=lambda g: (_age(last.get(g, "")), g))
@@ -59,7 +65,7 @@ def cohort_chart(rounds: Sequence[Column], moves: Sequence[CohortMove], ignored:
     for place, gateway in enumerate(gateways):
         picture.text(left - 8, TOP + ROW * place + ROW / 2 + 4, labels[gateway], text_anchor="end", fill=INK)
         _row(picture, gateway, rounds, moves, colours, left, step, TOP + ROW * place)
-    _legend(picture, cohorts, last, colours, left + step * len(rounds) + 14)
+    _legend(picture, cohorts, last if now is None else now, colours, left + step * len(rounds) + 14)
     return picture.render().replace("<svg ", '<svg font-family="system-ui, sans-serif" ', 1) + "\n"
 
 
@@ -105,11 +111,11 @@ def _row(
 
 
 def _legend(
-    picture: Drawing, cohorts: Sequence[str], last: Mapping[str, str], colours: Mapping[str, str], x: float
+    picture: Drawing, cohorts: Sequence[str], members: Mapping[str, str], colours: Mapping[str, str], x: float
 ) -> None:
     for place, cohort in enumerate(cohorts):
         y = TOP + ROW * place
-        now = sum(1 for theirs in last.values() if theirs == cohort)
+        now = sum(1 for theirs in members.values() if theirs == cohort)
         picture.rect(x, y + 4, 12, 12, colours[cohort], rx=2)
         picture.text(x + 18, y + 14, cohort, fill=INK, font_size=12)
         picture.text(x + 18 + SIGN * len(cohort) + 8, y + 14, f"{now} now" if now else EMPTIED, fill=MUTED)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from server_bridge.store.lineage import CohortLife, CohortMove
+from server_bridge.store.merges import MERGED, QUEUED, MergeRequest
 from server_bridge.store.participation import Participation
 
 IGNORED, EMPTIED = "ignored", "emptied"  # a gateway not listened to, a cohort without members: in every view
@@ -15,6 +16,7 @@ REASONS = {
     "returned": "had split off through noise, and is back",
     "readmitted": "had left, and is listened to again",
     "merged": "two cohorts had become alike",
+    "merge-asked": "an operator let its cohort go into the other",
     "left": "is ignored, or no more of the fleet",
     "placed": "found there in a release",
     "abandoned": "its adaptation released nothing",
@@ -37,18 +39,37 @@ NUMBERS = (
 
 def move_line(move: CohortMove) -> str:
     """One move on one line."""
-    numbers = ", ".join(_numbers(move.statistics))
-    why = f"{move.reason}: {REASONS.get(move.reason, move.reason)}"
-    return (
-        f"{_when(move.time_s)} {_where(move)} {move.gateway}: {_way(move)}: {why}{f' ({numbers})' if numbers else ''}"
-    )
+    told = ", ".join([*_numbers(move.statistics), *_asked(move.statistics)])
+    why = f"{move.reason}: {REASONS.get(move.reason, move.reason)}{f' ({told})' if told else ''}"
+    where = _where(move.adaptation, move.round)
+    return f"{_when(move.time_s)} {where} {move.gateway}: {_way(move)}: {why}"
 
 
 def ended_line(life: CohortLife) -> str:
     """A cohort's end on one line."""
     into = f" into {life.into}" if life.into else ""
-    where = f"[{life.ended_adaptation}{'' if life.ended_round is None else f', round {life.ended_round}'}]"
+    where = _where(life.ended_adaptation, life.ended_round)
     return f"{_when(life.ended_s or 0.0)} {where} cohort {life.id} ended: {life.ended_why}{into}"
+
+
+def asked_words(by: str, asked_s: float, why: str) -> str:
+    """Who asked for something, when and why."""
+    return f"asked by {by} at {_when(asked_s)}: {why}"
+
+
+def merge_line(request: MergeRequest) -> str:
+    """What an operator asked, and what became of it."""
+    asked = asked_words(request.asked_by, request.asked_s, request.why)
+    if request.status == QUEUED:
+        return f"cohort {request.gone} is to go into {request.kept} ({asked}): it waits until no adaptation runs"
+    if request.status == MERGED:
+        return f"cohort {request.gone} went into {request.kept}, {request.outcome} ({asked})"
+    return f"cohort {request.gone} did not go into {request.kept}: {request.outcome} ({asked})"
+
+
+def refused_line(request: MergeRequest) -> str:
+    """A request that the bridge did not fulfil, among the lines of the history."""
+    return f"{_when(request.ended_s or 0.0)} {_where(None, None)} {merge_line(request)}"
 
 
 def ignored_words(gateway: str, why: str) -> str:
@@ -89,7 +110,8 @@ def explain_lines(
         yield f"{gateway} is in cohort {cohort}, {'with ' + ', '.join(others) if others else 'by itself'}"
     decided = next((move for move in reversed(moves) if move.statistics), None)
     if decided is not None:
-        yield f"decision: {_way(decided)} {_where(decided)}, {decided.reason}: {REASONS.get(decided.reason, '')}"
+        where = _where(decided.adaptation, decided.round)
+        yield f"decision: {_way(decided)} {where}, {decided.reason}: {REASONS.get(decided.reason, '')}"
         yield from (f"  {line}" for line in _statistics(decided.statistics))
     yield "the way here:"
     yield from (f"  {move_line(move)}" for move in moves)
@@ -97,6 +119,7 @@ def explain_lines(
 
 def _statistics(facts: Mapping[str, Any]) -> Iterator[str]:
     yield from _numbers(facts)
+    yield from _asked(facts)
     for side, words in (("own", "nearest in its group"), ("other", "nearest outside it")):
         neighbour = facts.get(side)
         if isinstance(neighbour, dict):
@@ -123,12 +146,19 @@ def _numbers(facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"{words} {facts[key]:.3g}"
 
 
+def _asked(facts: Mapping[str, Any]) -> Iterator[str]:
+    if "asked_by" in facts:
+        yield asked_words(str(facts["asked_by"]), float(facts["asked_s"]), str(facts["why"]))
+
+
 def _way(move: CohortMove) -> str:
     return f"{move.source or 'nowhere'} -> {move.target or 'nowhere'}"
 
 
-def _where(move: CohortMove) -> str:
-    return f"[{move.adaptation}]" if move.round is None else f"[{move.adaptation}, round {move.round}]"
+def _where(adaptation: str | None, number: int | None) -> str:
+    if adaptation is None:
+        return "[between adaptations]"
+    return f"[{adaptation}]" if number is None else f"[{adaptation}, round {number}]"
 
 
 def _when(time_s: float) -> str:

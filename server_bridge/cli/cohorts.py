@@ -13,17 +13,28 @@ from rich.table import Table
 
 from edge_agent.errors import ConfigError
 from edge_agent.link.durable import write_file
-from server_bridge.cli.cohort_words import EMPTIED, IGNORED, ended_line, explain_lines, move_line
+from server_bridge.cli.cohort_merge import merge
+from server_bridge.cli.cohort_words import (
+    EMPTIED,
+    IGNORED,
+    ended_line,
+    explain_lines,
+    merge_line,
+    move_line,
+    refused_line,
+)
 from server_bridge.cli.fleet import TABLE_COLUMNS, ConfigOption, JsonOption, open_store
 from server_bridge.config import load_settings
 from server_bridge.store.adaptations import Adaptation
 from server_bridge.store.lineage import CohortLife
+from server_bridge.store.merges import QUEUED, REFUSED
 from server_bridge.store.participation import participation
 from server_bridge.store.store import Store
 
 DIGEST_SIGNS = 8
 
-app = typer.Typer(help="Cohorts: members, history, reasons.", invoke_without_command=True)
+app = typer.Typer(help="Cohorts: members, history, reasons; merge two.", invoke_without_command=True)
+app.command()(merge)
 
 
 @app.callback()
@@ -40,15 +51,17 @@ def cohorts(
     with closing(open_store(load_settings(config))) as store:
         lives, moves = store.lineage.cohorts(), store.lineage.moves()
         members = {life.bundle: store.lineage.members(life.bundle) for life in lives}
-        ignored = _ignored(store)
+        ignored, requests = _ignored(store), store.merges.all()
     if as_json:
         living = [{**asdict(life), "members": _in(members, life)} for life in lives if life.ended_s is None]
         past = {"ended": [asdict(life) for life in lives if life.ended_s is not None]} if history else {}
         told = {"moves": [asdict(move) for move in moves]} if history else {}
-        typer.echo(json.dumps({"cohorts": living, **past, **told}, indent=2))
+        asked = {"merges": [asdict(each) for each in requests if history or each.status == QUEUED]}
+        typer.echo(json.dumps({"cohorts": living, **asked, **past, **told}, indent=2))
     elif history:
         lines = [(move.time_s, move_line(move)) for move in moves]
         lines += [(life.ended_s, ended_line(life)) for life in lives if life.ended_s is not None]
+        lines += [(each.ended_s or 0.0, refused_line(each)) for each in requests if each.status == REFUSED]
         for _, line in sorted(lines, key=lambda timed: timed[0]):
             typer.echo(line)
     elif not lives:
@@ -57,6 +70,10 @@ def cohorts(
         console = Console()
         console.width = max(console.width, TABLE_COLUMNS)
         console.print(_table([life for life in lives if life.ended_s is None], members, ignored))
+    if not as_json:
+        for each in requests:
+            if each.status == QUEUED:
+                typer.echo(merge_line(each))
 
 
 @app.command()
@@ -72,7 +89,7 @@ def explain(
             raise ConfigError(f"gateway {gateway!r} is not registered", "`server-bridge fleet` lists those that are")
         moves = store.lineage.moves(gateway=gateway)
         members = store.lineage.members(moves[-1].bundle) if moves else {}
-        latest = store.adaptations.latest_round()
+        latest, asked = store.adaptations.latest_round(), store.merges.queued()
     ignored = registered[gateway].ignored_why
     part = None if latest is None else participation(latest, gateway)
     if as_json:
@@ -83,6 +100,9 @@ def explain(
         return
     for line in explain_lines(gateway, moves, members, ignored=ignored, last_round=part):
         typer.echo(line)
+    for each in asked:
+        if moves and (each.bundle, each.gone) == (moves[-1].bundle, members.get(gateway)):
+            typer.echo(merge_line(each))
 
 
 @app.command()
@@ -105,8 +125,9 @@ def plot(
             if record.weights
         ]
         moves = store.lineage.moves(bundle=adaptations[-1].bundle)
+        members = store.lineage.members(adaptations[-1].bundle)
         ignored = _ignored(store)
-    write_file(out, cohort_chart(rounds, moves, ignored).encode())
+    write_file(out, cohort_chart(rounds, moves, ignored, members).encode())
     typer.echo(f"{out}: {len(rounds)} rounds of bundle {adaptations[-1].bundle[:DIGEST_SIGNS]}")
 
 

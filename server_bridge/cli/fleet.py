@@ -17,7 +17,7 @@ from edge_agent.errors import ConfigError
 from edge_agent.link.interrupt import quiet_while_loading
 from edge_agent.link.log_lines import configure_logs
 from edge_agent.wire.messages import FlagEvent
-from server_bridge.cli.cohort_words import ignored_words
+from server_bridge.cli.cohort_words import ignored_words, merge_line
 from server_bridge.cli.flag_words import flag_line, flag_words
 from server_bridge.cli.fleet_table import cohort_accuracy, fleet_table, reasons, stopped_words
 from server_bridge.config import BridgeSettings, load_settings
@@ -153,6 +153,8 @@ def fleet(config: ConfigOption = Path("bridge.toml"), as_json: JsonOption = Fals
                 typer.echo(ignored_words(view.id, view.ignored))
             if view.flag == OPEN and view.flag_event is not None:
                 typer.echo(f"{view.id}: flag: {flag_words(FlagEvent.model_validate(view.flag_event))}")
+            if view.merge is not None:
+                typer.echo(f"{view.id}: {merge_line(view.merge)}")
             if view.last_round is not None and view.last_round.why:
                 typer.echo(f"{view.id}: {view.last_round.words()}")
 
@@ -168,14 +170,14 @@ def log(
     """Show what the bridge decided, and why; and the drift flags that it was told."""
     settings = load_settings(config)
     store = open_store(settings)
-    decisions = store.decisions.recent(limit=lines)
+    decisions, flags = store.decisions.recent(limit=lines), store.flags.all()
     views = fleet_view(store, None, _regressions(settings))
     store.close()
     if as_json:
         typer.echo(json.dumps([asdict(decision) for decision in decisions], indent=2))
         return
-    for decision in decisions:
-        typer.echo(_log_line(decision))
+    for _, line in _lines(decisions, flags):
+        typer.echo(line)
     if any(decision.reason == "released" for decision in decisions):
         for line in cohort_accuracy(views):
             typer.echo(line)

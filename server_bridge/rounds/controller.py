@@ -8,6 +8,7 @@ import structlog
 
 from server_bridge.rounds.adaptation import AdaptationRunner
 from server_bridge.rounds.flags import OpenFlags, sort_flags
+from server_bridge.rounds.merging import CohortMerges
 from server_bridge.rounds.release_book import Releases, released_weights
 from server_bridge.rounds.trigger import Decision, TriggerParams, decide
 from server_bridge.store.bundles import BundleFolder
@@ -72,6 +73,7 @@ class Controller:
         store: decisions, adaptations.
         watch: open flags.
         runner: runs adaptations.
+        merges: takes up what operators asked of cohorts.
         trigger: the policy's parameters.
         stopping: set when the bridge is to end.
         wall: seconds since 1970; flags are stamped on this clock.
@@ -82,6 +84,7 @@ class Controller:
         store: Store,
         watch: FlagWatch,
         runner: AdaptationRunner,
+        merges: CohortMerges,
         trigger: TriggerParams,
         stopping: threading.Event,
         wall: Callable[[], float] = time.time,
@@ -89,6 +92,7 @@ class Controller:
         self._store = store
         self._watch = watch
         self._runner = runner
+        self._merges = merges
         self._trigger = trigger
         self._stopping = stopping
         self._wall = wall
@@ -100,8 +104,10 @@ class Controller:
         self._stopping.wait(LOOK_INTERVAL_S)
 
     def look(self) -> None:
-        """Resume what a former run left, else decide."""
+        """Resume what a former run left, then do what operators asked, then decide."""
         self._runner.run()
+        if not self._stopping.is_set():
+            self._merges.take_up()
         for bundle in self._watch.bundles():
             if self._stopping.is_set():
                 return

@@ -1,4 +1,4 @@
-"""From a round's outcome to the lineage of cohorts in the store, inside the transaction that commits the round."""
+"""From what happened to cohorts to their lineage in the store, inside the transaction that commits it."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -7,14 +7,17 @@ from typing import Any
 
 from server_bridge.cohorts.membership import ROOT, Move
 from server_bridge.store.lineage import CohortLife, CohortMove, LineageTable
+from server_bridge.store.merges import MergeRequest
+
+MERGE_ASKED = "merge-asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When something happened to a bundle's cohorts; ``round`` is ``None`` at an adaptation's end."""
+    """When something happened to a bundle's cohorts; ``round`` is ``None`` at an adaptation's end, both between two."""
 
     bundle: str
-    adaptation: str
+    adaptation: str | None
     round: int | None
     time_s: float
 
@@ -72,6 +75,32 @@ def record_abandoned(
     if steps:
         _lives(lineage, moment, {ROOT, *living}, {}, why="abandoned")
     lineage.move(steps)
+
+
+def record_merge(
+    lineage: LineageTable,
+    moment: Moment,
+    request: MergeRequest,
+    members: Mapping[str, str],
+    living: Collection[str],
+) -> list[str]:
+    """An operator's merge is released: who went, by whose wish, when it was asked and why.
+
+    Args:
+        lineage: to be inside the caller's transaction.
+        moment: when it was released.
+        request: the operator's.
+        members: gateway to cohort in the releases now; all others are in the root.
+        living: the cohorts of the releases now.
+
+    Returns: the gateways that went.
+    """
+    facts = {"rule": MERGE_ASKED, "asked_by": request.asked_by, "asked_s": request.asked_s, "why": request.why}
+    movers = [gateway for gateway, cohort in lineage.members(moment.bundle).items() if cohort == request.gone]
+    movers = [gateway for gateway in movers if members.get(gateway, ROOT) == request.kept]
+    _lives(lineage, moment, {ROOT, *living}, {request.gone: (MERGE_ASKED, request.kept)})
+    lineage.move([_step(moment, gateway, request.gone, request.kept, MERGE_ASKED, facts) for gateway in movers])
+    return movers
 
 
 def _steps(

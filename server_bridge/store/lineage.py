@@ -20,8 +20,9 @@ class CohortMove:
     Attributes:
         source: the cohort it left; ``None`` for one that was in none.
         target: the cohort it entered; ``None`` for one that left the fleet.
-        reason: ``newcomer``, ``drifted``, ``returned``, ``merged``, ``left``, ``readmitted``, ``placed``
-            (by a release that the lineage did not see) or ``abandoned`` (its adaptation released nothing).
+        reason: ``newcomer``, ``drifted``, ``recognised``, ``returned``, ``merged``, ``merge-asked`` (by an operator),
+            ``left``, ``readmitted``, ``placed`` (by a release that the lineage did not see) or ``abandoned`` (its
+            adaptation released nothing).
         statistics: what spoke for it; other gateways are named by their ids.
     """
 
@@ -42,7 +43,8 @@ class CohortLife:
 
     Attributes:
         adaptation, round: in which it began; ``None`` for the root and for those found in a release.
-        ended_why: ``merged``, ``returned``, ``emptied`` or ``abandoned``; ``None`` while it lives.
+        ended_adaptation, ended_round: ``None`` for one that an operator had merged.
+        ended_why: ``merged``, ``merge-asked``, ``returned``, ``emptied`` or ``abandoned``; ``None`` while it lives.
         into: the cohort that it went into.
     """
 
@@ -81,7 +83,14 @@ class LineageTable:
             connection.execute(insert(COHORTS).values(**_columns(life)))
 
     def end(
-        self, bundle: str, cohort: str, why: str, now_s: float, adaptation: str, number: int | None, into: str | None
+        self,
+        bundle: str,
+        cohort: str,
+        why: str,
+        now_s: float,
+        adaptation: str | None,
+        number: int | None,
+        into: str | None,
     ) -> None:
         """A cohort ends; one that has ended stays as it was."""
         values = {

@@ -16,6 +16,7 @@ from server_bridge.store.events import EventTable
 from server_bridge.store.flags import FlagTable
 from server_bridge.store.gateways import GatewayTable
 from server_bridge.store.lineage import LineageTable
+from server_bridge.store.merges import MergeTable
 from server_bridge.store.numbers import HighestNumbers
 
 
@@ -45,6 +46,7 @@ class Store:
         self.commands = CommandTable(self.database)
         self.adaptations = AdaptationTable(self.database)
         self.lineage = LineageTable(self.database)
+        self.merges = MergeTable(self.database)
         self.drops = DropTable(self.database)
 
     @contextmanager
@@ -61,6 +63,7 @@ class Store:
         self.commands.trim()
         self.decisions.trim()
         self.lineage.trim()
+        self.merges.trim()
 
     def close(self) -> None:
         """Close the database."""

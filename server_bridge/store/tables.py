@@ -223,3 +223,19 @@ COHORT_MOVES = Table(
     Column("statistics", Text, nullable=False),
     sqlite_autoincrement=True,
 )
+
+COHORT_MERGES = Table(
+    "cohort_merges",
+    METADATA,
+    Column("id", _SERIAL, primary_key=True, autoincrement=True),
+    Column("bundle", _DIGEST, nullable=False),
+    Column("gone", _NAME, nullable=False),
+    Column("kept", _NAME, nullable=False),
+    Column("asked_by", _NAME, nullable=False),
+    Column("asked_s", Float(53), nullable=False),
+    Column("why", Text, nullable=False),
+    Column("status", String(16), nullable=False, index=True),
+    Column("ended_s", Float(53)),
+    Column("outcome", Text),
+    sqlite_autoincrement=True,
+)

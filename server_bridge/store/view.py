@@ -1,11 +1,13 @@
 """The fleet at a glance, from the store alone: for people and for machines."""
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from edge_agent.wire.messages import State
 from server_bridge.store.counts import Accuracies
 from server_bridge.store.flags import StoredFlag
+from server_bridge.store.merges import REFUSED, MergeRequest
 from server_bridge.store.participation import Participation, participation
 from server_bridge.store.sensor_faults import SENSOR_FAULT, lasting_faults
 from server_bridge.store.store import Store
@@ -29,6 +31,7 @@ class GatewayView:
         flag_event: its last flag with its evidence, as JSON values.
         accuracy: on holdout samples, of the weights before those it runs and of these, if counts tell.
         sensor_faults: those that last, in words, the oldest first.
+        merge: what an operator asked of the cohort whose weights it runs: to go into another.
         regression: whether its bundle predicts values, so that its losses tell how it does.
     """
 
@@ -53,6 +56,7 @@ class GatewayView:
     flag_event: dict[str, Any] | None = None
     regression: bool = False
     sensor_faults: tuple[str, ...] = ()
+    merge: MergeRequest | None = None
 
 
 def fleet_view(
@@ -70,6 +74,7 @@ def fleet_view(
     drops: dict[str, dict[str, int]] = {}
     for (gateway, reason), count in store.drops.all().items():
         drops.setdefault(gateway, {})[reason] = count
+    merges = store.merges.all()
     accuracies, latest = store.counts.accuracies(), store.adaptations.latest_round()
     told = ((row.gateway, row.body) for row in store.events.recent(kinds=(SENSOR_FAULT,), limit=FAULTS_LOOKED_AT))
     faults = lasting_faults(told)
@@ -101,6 +106,13 @@ def fleet_view(
                 accuracy=None if state is None else accuracies.get((row.id, state.weights)),
                 regression=state is not None and state.bundle in regressions,
                 sensor_faults=tuple(fault.words() for fault in faults.get(row.id, [])),
+                merge=None if state is None else _merge_of(state, merges),
             )
         )
     return views
+
+
+def _merge_of(state: State, merges: Sequence[MergeRequest]) -> MergeRequest | None:
+    """The newest request about the cohort that a gateway runs; it may have been fulfilled, and not activated yet."""
+    own = (each for each in reversed(merges) if (each.bundle, each.gone) == (state.bundle, state.cohort))
+    return next((each for each in own if each.status != REFUSED), None)

@@ -16,12 +16,14 @@ import numpy as np
 import pytest
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from typer.testing import CliRunner
 
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.messages import Event, FlagEvent, Train
 from edge_agent.wire.tensors import Weights
 from edge_agent.wire.topics import FleetTopics
+from server_bridge.cli.commands import app
 from server_bridge.releases.record import FileReleaseBook, ReleaseRecord
 from server_bridge.store.blobs import BlobFolder
 from server_bridge.store.recovery import copies_of
@@ -99,14 +101,9 @@ class Plant:
         self.gateways: dict[str, ScriptedGateway] = {}
 
     def cli(self, *arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", "from server_bridge.cli import main; main()", *arguments],
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode()
+        done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done.output
 
     def start_bridge(self) -> None:
         command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(self.config)]
@@ -152,10 +149,10 @@ class Plant:
         event = Event(gateway=gateway, epoch="e", sequence=number, low=0, time_s=0.0, body=body)
         self.gateways[gateway].publish(FleetTopics(FLEET).event(gateway), event)
 
-    def start_everything(self) -> None:
-        """The scripted gateways have no outbox, so they speak only when the bridge hears them."""
+    def start_everything(self, *, g2: float = 0.5) -> None:
+        """The scripted gateways have no outbox, so they speak only when the bridge hears them; ``g2`` is its step."""
         self.start_bridge()
-        learns = {"g1": shifted(0.5, 1), "g2": shifted(0.5, 2), "g3": shifted(0.001, 3)}
+        learns = {"g1": shifted(0.5, 1), "g2": shifted(g2, 2), "g3": shifted(0.001, 3)}
         self.gateways = {
             name: ScriptedGateway(
                 self.settings, FLEET, name, FolderBlobs(self.folder / "blobs"), learns[name], self.verify
@@ -218,6 +215,34 @@ def test_flags_become_a_signed_release_and_sigterm_ends_in_time(plant: Plant) ->
     assert status == 0
     assert took_s < 5.0
     assert _children_of(plant) == []
+
+
+def test_an_operator_lets_cohorts_go_into_others_while_the_bridge_runs_and_while_it_does_not(plant: Plant) -> None:
+    plant.start_everything(g2=-0.5)
+    plant.flag("g1")
+    plant.flag("g2")
+    until(lambda: "adaptation-done:released" in plant.log())
+    released = _weights(plant)
+    assert set(released) == {"root", "c1", "c2"}
+    mover = next(name for name, member in plant.record.members.items() if member.cohort == "c2")
+    told = plant.cli("cohorts", "merge", "c2", "c1", "--by", "ann", "--why", "alike", "-c", str(plant.config))
+    assert told == "cohort c2 went into c1: release 3\n"
+    assert {name: member.cohort for name, member in plant.record.members.items()} == {"g1": "c1", "g2": "c1"}
+    assert _weights(plant) == {name: released[name] for name in ("root", "c1")}
+    assert f"{mover}: c2 -> c1: merge-asked" in plant.cli("cohorts", "--history", "-c", str(plant.config))
+    assert "asked by ann at" in plant.cli("cohorts", "explain", mover, "-c", str(plant.config))
+    assert plant.log()[-2:] == ["cohorts:merge-asked", "cohorts:merged"]
+    assert plant.end_bridge(signal.SIGTERM)[0] == 0
+    told = plant.cli("cohorts", "merge", "c1", "root", "-c", str(plant.config))
+    assert "queued: cohort c1 goes into root when the bridge is started" in told
+    assert plant.record.number == 3
+    plant.start_bridge()
+    until(lambda: plant.log()[-1] == "cohorts:merged")
+    assert (plant.record.number, plant.record.members, _weights(plant)) == (4, {}, {"root": released["root"]})
+
+
+def _weights(plant: Plant) -> dict[str, str]:
+    return {one.cohort: one.current.weights.digest for one in plant.record.cohorts}
 
 
 def _copied_adaptations(plant: Plant) -> list[str]:

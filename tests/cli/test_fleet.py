@@ -10,10 +10,13 @@ from typer.testing import CliRunner
 from edge_agent.errors import ConfigError
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.messages import ClockTrust, CountsBucket, CountsEvent, Event, Presence, State, TrustedVersions
+from server_bridge.cli.flag_words import flag_words
 from server_bridge.cli.fleet import app
 from server_bridge.folder_lock import lock_folder
 from server_bridge.releases.provision import init_fleet
+from server_bridge.store.merges import MERGED, REFUSED
 from server_bridge.store.store import Store, store_url
+from tests.cli.test_flag_words import LEAST
 from tests.training.tiny_bundle import tiny_bundle
 from tests.wire.test_manifest import manifest
 
@@ -72,27 +75,28 @@ def test_beside_a_stopped_bridge_the_table_says_so_and_as_of_when(settings: str)
     assert "not running" in _typed("fleet", "-c", settings)
 
 
+def _state(bundle: str, cohort: str) -> State:
+    return State(
+        gateway="gw1",
+        boot_id="b",
+        agent_version="1",
+        bundle=bundle,
+        weights="2" * 64,
+        weights_version=2,
+        cohort=cohort,
+        ota_state="committed",
+        trusted=TrustedVersions(root=1, timestamp=1, snapshot=1, targets=1, release=1),
+        clock=ClockTrust(trusted=True, floor_s=0.0),
+        trainable_samples=0,
+        training=False,
+    )
+
+
 def _counted(settings: str, bundle: str) -> Path:
     """A gateway that runs its second weights; its holdout samples were counted under both."""
     data_dir = Path(settings).parent
     store = Store(store_url(data_dir), data_dir / "blobs")
-    store.gateways.set_state(
-        State(
-            gateway="gw1",
-            boot_id="b",
-            agent_version="1",
-            bundle=bundle,
-            weights="2" * 64,
-            weights_version=2,
-            cohort="root",
-            ota_state="committed",
-            trusted=TrustedVersions(root=1, timestamp=1, snapshot=1, targets=1, release=1),
-            clock=ClockTrust(trusted=True, floor_s=0.0),
-            trainable_samples=0,
-            training=False,
-        ),
-        1.0,
-    )
+    store.gateways.set_state(_state(bundle, "root"), 1.0)
     for sequence, (weights, version, bucket, right) in enumerate(
         [("1" * 64, 1, 0, 10), ("1" * 64, 1, 7, 4), ("2" * 64, 2, 8, 9), ("2" * 64, 2, 9, 9)]
     ):
@@ -137,6 +141,35 @@ def test_a_regression_is_told_by_its_losses(settings: str) -> None:
     store.close()
     told = "holdout loss of root, before and now: 0.1 -> 0.1 (1 gateways)"
     assert _typed("log", "-c", settings).splitlines()[-1] == told
+
+
+def test_a_merge_is_shown_beside_its_gateways_until_they_run_the_other_weights(settings: str) -> None:
+    data_dir, bundle = Path(settings).parent, "b" * 64
+    store = Store(store_url(data_dir), data_dir / "blobs")
+    store.gateways.set_state(_state(bundle, "c2"), 1.0)
+    refused = store.merges.ask(bundle, "c2", "c9", asked_by="bob", why="by mistake", now_s=1.0)
+    store.merges.end(refused, REFUSED, "there is no cohort 'c9'", 1.5)
+    number = store.merges.ask(bundle, "c2", "c1", asked_by="ann", why="alike", now_s=2.0)
+    assert "gw1: cohort c2 is to go into c1 (asked by ann at" in _typed("fleet", "-c", settings)
+    assert json.loads(_typed("fleet", "--json", "-c", settings))[0]["merge"]["status"] == "queued"
+    store.merges.end(number, MERGED, "release 7", 3.0)
+    assert "gw1: cohort c2 went into c1, release 7 (asked by ann at" in _typed("fleet", "-c", settings)
+    store.gateways.set_state(_state(bundle, "c1"), 4.0)
+    store.close()
+    assert "cohort c2" not in _typed("fleet", "-c", settings)
+
+
+def test_the_log_tells_flags_between_the_decisions_that_they_led_to(settings: str) -> None:
+    data_dir = Path(settings).parent
+    store = Store(store_url(data_dir), data_dir / "blobs")
+    for time_s, reason in ((10.0, "too-few-flags"), (30.0, "flags-settled")):
+        store.decisions.record("wait", reason, "why", time_s)
+    for time_s, firing in ((5.0, 0), (20.0, 1)):
+        flag = LEAST.model_copy(update={"flag_id": f"{firing}" * 64, "firing": firing})
+        store.flags.record("gw1", flag, time_s)
+    store.close()
+    told = [line.split(" ", 2)[2] for line in _typed("log", "-c", settings).splitlines()]
+    assert told == ["wait: too-few-flags: why", f"flag: gw1: open: {flag_words(LEAST)}", "wait: flags-settled: why"]
 
 
 def test_an_id_that_is_not_registered_is_an_operators_error(settings: str) -> None:

@@ -14,6 +14,7 @@ from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
 from server_bridge.flower.strategies import StrategySettings
 from server_bridge.rounds.adaptation import AdaptationRunner
 from server_bridge.rounds.controller import Controller, FlagWatch
+from server_bridge.rounds.merging import CohortMerges
 from server_bridge.rounds.round_settings import RoundSettings
 from server_bridge.rounds.trigger import TriggerParams
 from server_bridge.store.bundles import BundleFolder
@@ -52,6 +53,8 @@ class MemoryReleases:
             raise self.problem
         self.weights |= {cohort: self.store.blobs.put(data) for cohort, data in weights.items()}
         self.membership = dict(members)
+        needed = {"root", *members.values(), *weights}
+        self.weights = {cohort: digest for cohort, digest in self.weights.items() if cohort in needed}
         self.released.append(reason)
         self.adaptations.append(adaptation)
         return len(self.released) + 1
@@ -127,7 +130,10 @@ class Bench:
             wall=self.clock,
         )
         trigger = TriggerParams(min_flags=1, settle_s=10.0, min_samples=5, min_samples_cap_s=100.0, cooldown_s=50.0)
-        self.controller = Controller(self.store, watch, self.runner, trigger, self.stopping, wall=self.clock)
+        self.merges = CohortMerges(self.store, self.releases, wall=self.clock, monotonic=self.clock)
+        self.controller = Controller(
+            self.store, watch, self.runner, self.merges, trigger, self.stopping, wall=self.clock
+        )
         self._sequence = 0
 
     def flag(self, gateway: str, *, samples: int = 50, weights: str | None = None, bundle: str | None = None) -> str:

@@ -43,7 +43,7 @@ def test_a_store_of_the_first_schema_is_brought_up_with_its_rows(tmp_path: Path)
         for column in ("ignored_s", "ignored_why"):
             connection.execute(sa.text(f"ALTER TABLE gateways DROP COLUMN {column}"))
         connection.execute(sa.text("ALTER TABLE outbox_marks DROP COLUMN setbacks"))
-        for table in ("cohorts", "cohort_moves"):
+        for table in ("cohorts", "cohort_moves", "cohort_merges"):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0001'"))
     first.close()
