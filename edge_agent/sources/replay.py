@@ -1,26 +1,23 @@
 """Replay of a recording at a given rate."""
 
-import heapq
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
 
 from edge_agent.errors import ConfigError
-from edge_agent.samples.record import Label, SampleBatch
+from edge_agent.samples.record import SampleBatch
 from edge_agent.sources.csv_columns import CsvColumns
+from edge_agent.sources.due_labels import DueLabels, InOrder, OutOfOrder
 from edge_agent.sources.recording import read_recording
 from edge_agent.sources.source import SourceBatch
 from edge_agent.wire.manifest import TensorSpec
 
 # After a stall at most this much is made up for at full speed; the rest of the schedule moves back.
 CATCH_UP_S = 1.0
-# A play that never ends with delays that never pass would else fill the memory; more are never given.
-LABELS_DUE_CAP = 1_000_000
 
 _log = structlog.get_logger(__name__)
 
@@ -90,8 +87,8 @@ class ReplaySource:
         self._row = 0
         self._pass = first_pass
         self._played = 0
-        self._labels: deque[tuple[float, int, Label]] | list[tuple[float, int, Label]]
-        self._labels = deque() if self._recording.delays is None else []
+        delays = self._recording.delays
+        self._labels: DueLabels = InOrder(rate_hz, delay_s) if delays is None else OutOfOrder(rate_hz)
         self._span_s = self._pass_span_s()
 
     @property
@@ -110,7 +107,7 @@ class ReplaySource:
         size = self._next_size()
         if self._closed.is_set() or (size == 0 and not self._labels):
             return None
-        due_s = (self._played + size - 1) / self._rate_hz if size else self._labels[0][0]
+        due_s = (self._played + size - 1) / self._rate_hz if size else self._labels.next_s
         if due_s > now_s:
             now_s = self._wait(now_s, due_s, timeout_s)
             if self._closed.is_set():
@@ -121,7 +118,7 @@ class ReplaySource:
                 self._fall_back(now_s - due_s)
                 now_s = min(now_s, self._now_s())
             samples = self._take(size)
-        return SourceBatch(samples, self._due_labels(now_s))
+        return SourceBatch(samples, self._labels.due(now_s))
 
     def close(self) -> None:
         """End the replay; a read under way returns."""
@@ -162,36 +159,12 @@ class ReplaySource:
             holdouts=[] if recording.holdouts is None else recording.holdouts[start:stop].tolist(),
             tasks=[] if recording.tasks is None else list(recording.tasks[start:stop]),
         )
-        self._schedule_labels(batch.ids, start, stop)
+        if recording.labels is not None:
+            delays = [] if recording.delays is None else recording.delays[start:stop].tolist()
+            self._labels.schedule(self._played, batch.ids, recording.labels[start:stop].tolist(), delays)
         self._row = stop
         self._played += size
         return batch
-
-    def _schedule_labels(self, ids: list[str], start: int, stop: int) -> None:
-        recording = self._recording
-        if recording.labels is None:
-            return
-        values = recording.labels[start:stop].tolist()
-        if isinstance(self._labels, deque):
-            for number, (sample_id, value) in enumerate(zip(ids, values, strict=True), self._played):
-                if value == value and len(self._labels) < LABELS_DUE_CAP:  # NaN is what is not itself
-                    self._labels.append((number / self._rate_hz + self._delay_s, number, Label(sample_id, value)))
-            return
-        delays = [self._delay_s] * len(ids) if recording.delays is None else recording.delays[start:stop].tolist()
-        for number, (sample_id, value, delay_s) in enumerate(zip(ids, values, delays, strict=True), self._played):
-            never = delay_s != delay_s or value != value
-            if not never and len(self._labels) < LABELS_DUE_CAP:
-                heapq.heappush(self._labels, (number / self._rate_hz + delay_s, number, Label(sample_id, value)))
-
-    def _due_labels(self, now_s: float) -> list[Label]:
-        due = []
-        if isinstance(self._labels, deque):
-            while self._labels and self._labels[0][0] <= now_s:
-                due.append(self._labels.popleft()[2])
-            return due
-        while self._labels and self._labels[0][0] <= now_s:
-            due.append(heapq.heappop(self._labels)[2])
-        return due
 
     def _ids(self, start: int, stop: int) -> list[str]:
         names = range(start, stop) if self._recording.ids is None else self._recording.ids[start:stop]

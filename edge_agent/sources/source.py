@@ -6,7 +6,7 @@ from typing import Protocol
 from edge_agent.samples.record import Label, SampleBatch
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every read, and a frozen one takes three times as long
 class SourceBatch:
     """What one read gave; samples and labels are separate, and either may be missing."""
 
