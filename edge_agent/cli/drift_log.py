@@ -11,13 +11,14 @@ from edge_agent.cli.drift_player import Moment, Played
 from edge_agent.cli.drift_replayed import Change, Episode, FaultRun, Fired, MonitorRun, Replayed, Window
 from edge_agent.cli.drift_words import NO_THRESHOLD
 from edge_agent.drift.faults import FaultReport, Screened
-from edge_agent.drift.finding import Attribution, Finding
+from edge_agent.drift.finding import Attribution
 from edge_agent.drift.policy.catalogue import ACCURACY
 from edge_agent.drift.policy.labels import label_words
 from edge_agent.drift.rises import clip_losses
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_judging import Judged, accuracy_now
 from edge_agent.runtime.watch_rules import WatchRules
+from edge_agent.runtime.watch_status import why
 from edge_agent.samples.record import LabelledRow, Part
 from edge_agent.wire.messages import FlagEvent
 
@@ -70,7 +71,7 @@ class ReplayLog:
         run, finding = self._said.monitors[judged.monitor], judged.finding
         run.batches += 1
         run.warnings += finding.warning
-        run.alarms += finding.alarm
+        run.above += finding.alarm
         if 0 < finding.threshold < NO_THRESHOLD:
             ratio = finding.statistic / finding.threshold
             run.ratio.add(self._row, ratio)
@@ -119,7 +120,7 @@ class ReplayLog:
         said.rows, said.timed = played.rows, played.timed
         said.first_time_s, said.last_time_s = float(played.times_s[0]), float(played.times_s[-1])
         said.verdict = str(at.policy.verdict)
-        said.why = _why(at.findings)
+        said.why = why(self._rules, at)
         said.labels = label_words(self._rules.policy, at.facts)
         said.passed_over |= store
         said.windows = [self._with_truth(window, truth) for window in said.windows]
@@ -134,8 +135,8 @@ class ReplayLog:
         changes = self._said.changes
         before = changes[-1].verdict if changes else "none"
         if verdict != before and len(changes) < CHANGES_KEPT:
-            time_s, why = float(judged.times_s[-1]), _why(judged.at.findings)
-            changes.append(Change(self._row, time_s, judged.ids[-1], verdict, why))
+            time_s, words = float(judged.times_s[-1]), why(self._rules, judged.at)
+            changes.append(Change(self._row, time_s, judged.ids[-1], verdict, words))
 
     def _alarm(self, run: MonitorRun, judged: Judged) -> None:
         """Another batch of an episode, or the first of the next."""
@@ -148,6 +149,7 @@ class ReplayLog:
             one.batches += 1
         else:
             one = Episode(run.name, self._row, sample, time_s, self._row, sample, time_s, 1, -math.inf, "", ())
+            run.alarms += 1
             if len(self._said.episodes) < EPISODES_KEPT:
                 self._said.episodes.append(one)
         if ratio > one.highest:
@@ -207,8 +209,3 @@ class ReplayLog:
         rows = truth[max(0, window.row - window.rows) : window.row].astype(np.float64)
         rows = rows[~np.isnan(rows)]
         return replace(window, true=float(np.minimum(rows, clip).mean()) if len(rows) else None)
-
-
-def _why(findings: Mapping[str, Finding]) -> str:
-    told = (f"{name} {one.statistic:.4g} of {one.threshold:.4g}" for name, one in findings.items() if one.warning)
-    return ", ".join(told)

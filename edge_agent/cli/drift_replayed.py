@@ -18,7 +18,8 @@ class MonitorRun:
         batch_size: samples.
         promised: false alarms a batch; None: nothing is promised.
         promise: the same in the operator's words.
-        batches, warnings, alarms: judged, and above the one or the other threshold.
+        batches, warnings, above: judged, above the warning threshold, and above the threshold.
+        alarms: what is promised about: batches above the threshold, those within a calm of each other as one.
         unjudged: could not be judged.
         ratio: statistic over threshold.
         highest: the largest of it.
@@ -31,6 +32,7 @@ class MonitorRun:
     promise: str
     batches: int = 0
     warnings: int = 0
+    above: int = 0
     alarms: int = 0
     unjudged: int = 0
     ratio: Trace = field(default_factory=Trace)

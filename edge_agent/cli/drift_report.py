@@ -59,7 +59,7 @@ def _what(replayed: Replayed) -> Iterator[str]:
 
 
 def _table(replayed: Replayed) -> Iterator[str]:
-    rows = [("monitor", "batches", "alarms", "warnings", "promised alarms", "highest / threshold", "promise")]
+    rows = [("monitor", "batches", "warn", "above", "alarms", "promised", "highest / threshold", "promise")]
     rows.extend(_cells(run) for run in replayed.monitors.values())
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     yield ""
@@ -69,12 +69,13 @@ def _table(replayed: Replayed) -> Iterator[str]:
         yield "  ".join([first.ljust(widths[0]), *padded, last]).rstrip()
 
 
-def _cells(run: MonitorRun) -> tuple[str, str, str, str, str, str, str]:
+def _cells(run: MonitorRun) -> tuple[str, ...]:
     promises = run.promised and run.promise and not run.promise.startswith("none")
     expected = f"{run.promised * run.batches:.2g}" if run.promised and promises else "-"
     sees = f"{run.name} ({run.sees}, {run.batch_size})"
     highest = f"{run.highest:.2f}" if len(run.ratio) else "-"
-    return sees, str(run.batches), str(run.alarms), str(run.warnings), expected, highest, run.promise or "-"
+    counts = str(run.batches), str(run.warnings), str(run.above), str(run.alarms)
+    return (sees, *counts, expected, highest, run.promise or "-")
 
 
 def _flags(replayed: Replayed) -> Iterator[str]:

@@ -84,6 +84,9 @@ def test_without_labels_the_moved_sensor_is_named_in_its_unit(bundle: Path, tmp_
     alarm = said["episodes"][0]
     assert (alarm["monitor"], alarm["last_row"]) == ("label-free", 960)
     assert alarm["attributions"][0]["name"] == "pressure"
+    run = monitor(said, "label-free")
+    assert run["alarms"] == len([one for one in said["episodes"] if one["monitor"] == "label-free"]) == 1
+    assert run["above"] == alarm["batches"] > 5
 
 
 def test_a_stuck_sensor_is_a_fault_and_no_drift(bundle: Path, tmp_path: Path) -> None:
