@@ -127,6 +127,7 @@ def read_played(
 
     Cost: the file's arrays once in memory.
     """
+    _refuse_unfit(path, keys)
     columns = _columns(path, manifest, keys) if path.suffix == ".csv" else None
     arrays = read_arrays(path, manifest.inputs, columns)
     notes: list[str] = []
@@ -143,6 +144,17 @@ def read_played(
         notes.append(f"time runs backwards {len(back)} times, first in row {back[0]}: rows stay in their order")
     clock = np.maximum.accumulate(recording.times) - recording.times[0]
     return Played(recording, names, clock, recording.times, True, not len(back), tuple(notes))
+
+
+def _refuse_unfit(path: Path, keys: Mapping[str, str]) -> None:
+    """What was typed that cannot be played; the sources would point at the agent's settings."""
+    if not path.exists():
+        raise ConfigError(f"recording {path} does not exist", "DATA is the path of a .npz or .csv file")
+    if path.suffix not in (".csv", ".npz"):
+        raise ConfigError(f"recording {path} is neither .npz nor .csv", "convert it (docs/data.md)")
+    if keys and path.suffix == ".npz":
+        problem = f"--column is for .csv files, and {path} is an .npz file"
+        raise ConfigError(problem, f"name its arrays themselves {', '.join(keys)} (docs/data.md)")
 
 
 def _columns(path: Path, manifest: Manifest, keys: Mapping[str, str]) -> CsvColumns:

@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,12 +12,14 @@ from edge_agent.cli.drift_player import Played, read_played
 from edge_agent.cli.drift_replay import Replay
 from edge_agent.cli.drift_replayed import Replayed
 from edge_agent.cli.drift_report import as_json, lines
+from edge_agent.cli.working_folder import working_folder
 from edge_agent.config import MonitorSection, SamplesSection, load_settings
 from edge_agent.errors import ConfigError, StorageError
 from edge_agent.model.bundle import load_bundle
 from edge_agent.sources.npz import COLUMN_KEYS
 
 PROGRESS_EVERY_S = 1.0
+WORKING_PREFIX = "drift-replay-"
 _UNITS_S = {
     "s": 1.0,
     "second": 1.0,
@@ -83,7 +84,7 @@ def replay_of(wanted: Wanted) -> Replayed:
     bundle = load_bundle(wanted.bundle)
     played = read_played(wanted.data, bundle.manifest, keys=wanted.columns, step_s=wanted.step_s)
     monitor, samples = _settings(wanted, played)
-    with _working_folder() as folder, Replay(bundle, monitor, samples, Path(folder)) as replay:
+    with working_folder(WORKING_PREFIX) as folder, Replay(bundle, monitor, samples, folder) as replay:
         replayed = replay.run(played, delay_s=wanted.delay_s, progress=_progress(played.rows))
     replayed.data = wanted.data.name
     return replayed
@@ -145,14 +146,6 @@ def seconds_a_sample(text: str) -> float:
 
 def _unit_s(name: str) -> float | None:
     return _UNITS_S.get(name, _UNITS_S.get(name.removesuffix("s")))
-
-
-def _working_folder() -> tempfile.TemporaryDirectory[str]:
-    try:
-        return tempfile.TemporaryDirectory(prefix="drift-replay-")
-    except OSError as error:
-        problem = f"no folder for the replay's working files can be made ({error.strerror})"
-        raise StorageError(problem, "free some space, or set TMPDIR") from error
 
 
 def _write(path: Path, text: str) -> None:

@@ -141,7 +141,7 @@ def load_bundle(path: Path, *, digest: str | None = None) -> Bundle:
     try:
         manifest = read_manifest(payload)
     except WireError as error:
-        raise DataError(f"{path / MANIFEST}: {error}") from error
+        raise DataError(f"{path / MANIFEST}: {error}", _WHOLE) from error
     _refuse_old_agent(path, manifest)
     bundle = Bundle(path, found, manifest)
     for name in manifest.files:

@@ -154,6 +154,36 @@ def test_a_picture_that_cannot_be_written_is_refused_before_the_replay(bundle: P
     assert "is no folder" in str(result.exception)
 
 
+def test_a_verdict_that_is_held_says_by_what_though_its_monitor_is_calm(bundle: Path, tmp_path: Path) -> None:
+    arrays = drifted(760, 3)
+    arrays["label"][640:] = (arrays["label"][640:] - 1) % 3
+    said = replay(save_npz(tmp_path / "back.npz", **arrays), bundle)
+    assert said["verdict"] == "alarm"
+    assert re.search(r"loss\S* alarm \(.*, calm since\)", said["why"])
+    assert all(change["why"] for change in said["changes"] if change["verdict"] != "none")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem", "hint"),
+    [
+        ("absent.npz", [], "does not exist", "DATA is the path"),
+        ("absent.csv", [], "does not exist", "DATA is the path"),
+        ("notes.txt", [], "is neither .npz nor .csv", "convert it"),
+        ("there.npz", ["--column", "label=y"], "--column is for .csv files", "name its arrays themselves label"),
+    ],
+)
+def test_data_that_cannot_be_played_are_refused_with_the_way_out_of_this_command(
+    bundle: Path, tmp_path: Path, name: str, options: list[str], problem: str, hint: str
+) -> None:
+    save_npz(tmp_path / "there.npz", **stream(64, 2))
+    (tmp_path / "notes.txt").write_text("x")
+    result = CliRunner().invoke(app, ["replay", str(tmp_path / name), "-b", str(bundle), *options])
+    assert isinstance(result.exception, ConfigError)
+    assert problem in result.exception.problem
+    assert hint in result.exception.hint
+    assert "[source]" not in result.exception.hint
+
+
 def test_strange_data_are_played_and_told(bundle: Path, tmp_path: Path) -> None:
     """NaN and constant columns, infinities, an unseen class, clocks set back, repeated ids; no crash, no flag of drift
     by what is a fault."""

@@ -104,6 +104,14 @@ def test_malformed_manifest_is_named(bundle: Bundle) -> None:
         load_bundle(bundle.path)
 
 
+@pytest.mark.parametrize("content", [b"", b"not JSON", b"[]", b"\xff\xfe"])
+def test_a_manifest_that_is_none_is_named_with_the_way_out(bundle: Bundle, content: bytes) -> None:
+    (bundle.path / MANIFEST).write_bytes(content)
+    with pytest.raises(DataError, match=r"manifest.json: ") as caught:
+        load_bundle(bundle.path)
+    assert "copy the bundle's directory again, whole, or build the bundle again" in caught.value.hint
+
+
 @pytest.mark.parametrize(("version", "problem"), [("99.0", "needs clma-edge>=99.0"), ("soon", "no version number")])
 def test_agent_that_is_too_old_is_told(bundle: Bundle, version: str, problem: str) -> None:
     rewrite_manifest(bundle, lambda fields: fields.update(minimum_agent_version=version))

@@ -15,6 +15,8 @@ ENOUGH = 64
 OUTSIDE = 0.35
 """Share of them that must lie outside the reference's range: what lies inside may be true."""
 EXPLAINED = 0.97
+EXPLAINED_BY_ALL = 0.9
+"""Share of the sensors that one change must explain where many have left their range at once."""
 TOGETHER = 3
 """Sensors, of four times as many, whose units may change at once."""
 STEP_ROOM = 1.2
@@ -81,7 +83,7 @@ def look_away(
         explained[SIGN] = False  # a sensor that is mounted anew turns more than one axis
     far = ((readings < part.inner_low) | (readings > part.inner_high)).mean(axis=0) >= OUTSIDE
     if far.sum() > max(1, min(TOGETHER, count // 4)):
-        explained[:] = False  # what moves many sensors at once is the plant
+        explained &= _by_all(part, explained & displaced)  # what else moves many sensors at once is the plant
     telling, like = _judge(part, changed, chosen)
     likely = explained & displaced & telling
     decided = changed["away"][chosen] >= ENOUGH
@@ -105,6 +107,16 @@ _NAMES = (
     "inner_low",
     "inner_high",
 )
+
+
+def _by_all(part: PartParams, explained: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(COUNT, 1) whether one change, by a factor that no drift has, explains nearly all sensors that are looked at for
+    one: the channels of a source were scaled anew, as from volts to millivolts."""
+    scale = np.abs(FACTOR)
+    absurd: NDArray[np.bool_] = np.maximum(scale, 1.0 / scale) >= ABSURD
+    enough = EXPLAINED_BY_ALL * np.count_nonzero(part.arrays["unit"])
+    absurd &= np.count_nonzero(explained, axis=1, keepdims=True) >= enough
+    return absurd
 
 
 def _strayed(

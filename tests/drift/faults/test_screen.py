@@ -82,6 +82,25 @@ def test_a_change_of_unit_is_named_and_nothing_of_it_passes(
     assert reports[0].value == pytest.approx(readings[int(reports[0].since_s), HERE])
 
 
+@pytest.mark.parametrize(("factor", "detail"), [(1000, "read x 1000"), (0.01, "read / 100"), (1e-3, "read / 1000")])
+def test_all_channels_scaled_by_what_no_drift_scales_are_a_change_of_unit_each(factor: float, detail: str) -> None:
+    readings = stream(5)
+    readings[BEGIN:END] *= factor
+    _, mask, reports = screened(PARAMS, readings)
+    first = reports[:SENSORS]
+    assert [(report.kind, report.detail) for report in first] == [(Kind.UNIT, detail)] * SENSORS
+    assert sorted(report.sensor for report in first) == list(range(SENSORS))
+    assert mask[BEGIN:END].all()
+    assert not mask[:BEGIN].any()
+
+
+def test_many_sensors_that_move_by_factors_of_their_own_are_no_change_of_unit() -> None:
+    readings = stream(5)
+    readings[BEGIN:END] *= np.where(np.arange(SENSORS) % 2, 1000.0, 100.0)
+    reports = screened(PARAMS, readings)[2]
+    assert {report.kind for report in reports} == {Kind.RANGE}
+
+
 DRIFTS: dict[str, Callable[[Readings], Readings]] = {
     "nothing": lambda x: x,
     "scale x 2": lambda x: np.concatenate([2.0 * x[:, :2], x[:, 2:]], axis=1),
