@@ -1,7 +1,10 @@
 """The newest samples: chunks on disk, and in memory all of them but features and outputs."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -24,6 +27,8 @@ SEGMENT = "segment"
 SPOILT = "spoilt_samples"
 LOST = 0
 """Number of no input layout: that of samples whose features are lost."""
+_AS_ROW: Callable[[Iterable[Any]], LabelledRow] = partial(tuple.__new__, LabelledRow)
+"""As `LabelledRow._make` does, but for the length, in half the time."""
 Model = tuple[str, str, int, str]
 """Bundle, weights, version and cohort."""
 _log = structlog.get_logger(__name__)
@@ -152,20 +157,19 @@ class Recent:
         outputs = self.outputs.of(chunk)
         if outputs is None:
             return []
-        model = self._models[chunk.model]
         chosen = places.tolist()
-        return [
-            LabelledRow(arrival, chunk.ids[row], time_s, PARTS[part], output, label, *model, chunk.task(row))
-            for row, arrival, time_s, part, output, label in zip(
-                chosen,
-                chunk.arrivals[places].tolist(),
-                chunk.times[places].tolist(),
-                chunk.parts[places].tolist(),
-                outputs[places],
-                chunk.label_list(places),
-                strict=True,
-            )
-        ]
+        columns = zip(
+            chunk.arrivals[places].tolist(),
+            map(chunk.ids.__getitem__, chosen),
+            chunk.times[places].tolist(),
+            map(PARTS.__getitem__, chunk.parts[places].tolist()),
+            outputs[places],
+            chunk.label_list(places),
+            *map(repeat, self._models[chunk.model]),
+            map(chunk.tasks.__getitem__, chosen) if chunk.tasks else repeat(None),
+            strict=False,  # what is repeated has no end
+        )
+        return list(map(_AS_ROW, columns))
 
     def since(self, arrival: int, limit: int) -> list[LabelledRow]:
         """Rows with an arrival number above ``arrival``, in order, at most ``limit``."""
@@ -282,7 +286,7 @@ class Recent:
     def _by_chunk(self, seqs: NDArray[np.int64]) -> Iterator[tuple[Chunk, NDArray[np.intp], NDArray[np.intp]]]:
         """Chunks, which entries are of each, and their rows there."""
         of_chunk = np.searchsorted(self._firsts, seqs, side="right") - 1
-        for number in np.unique(of_chunk).tolist():
+        for number in sorted(set(of_chunk.tolist())):
             chunk = self.chunks[number]
             entries = np.flatnonzero(of_chunk == number)
             yield chunk, entries, seqs[entries] - chunk.first
