@@ -1,6 +1,7 @@
 """Which monitors a bundle gets, what they promise, and what is refused."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from edge_agent.wire.manifest import Manifest
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.data import LabelledData
 from server_bridge.bundles.makers import LABELLED_MAKERS
-from server_bridge.bundles.monitors import calibrated
+from server_bridge.bundles.monitors import Monitors, calibrated
 from server_bridge.bundles.rates import Rate, false_alarms_of
 from server_bridge.bundles.reference import reference_of, segments_of
 from server_bridge.bundles.wish import Wish
@@ -40,6 +41,12 @@ def reference(losses: "np.ndarray[tuple[int], np.dtype[np.float64]]") -> Referen
     return Reference(observed, losses, np.zeros(rows, np.int64), 3, np.zeros(rows, np.int64), ("x",), ("",))
 
 
+def labelled(losses: "np.ndarray[tuple[int], np.dtype[np.float64]]", manifest: Manifest, **asked: Any) -> Monitors:
+    """What losses alone give, at batches of 32; no wish if none is asked."""
+    wanted: dict[str, Any] = {"wish": Wish(), "seed": 0, "plain": (), **asked}
+    return calibrated(reference(losses), manifest, batch_size=32, makers=LABELLED_MAKERS, **wanted)
+
+
 def correlated(rows: int, memory: float, seed: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
     """Losses whose logarithm is an AR(1) series."""
     rng = np.random.default_rng(seed)
@@ -60,15 +67,7 @@ def test_few_rows_leave_the_published_rule_and_say_so(tmp_path: Path) -> None:
 
 
 def test_the_default_takes_the_lowest_rate_that_is_supported(manifest: Manifest) -> None:
-    made = calibrated(
-        reference(correlated(1600, 0.0, 1)),
-        manifest,
-        batch_size=32,
-        wish=Wish(),
-        seed=0,
-        makers=LABELLED_MAKERS,
-        plain=(),
-    )
+    made = labelled(correlated(1600, 0.0, 1), manifest)
     spec = made.specs["loss-level"]
     assert spec.promise is not None
     assert spec.promise.effective_batches == pytest.approx(50, rel=0.2)
@@ -79,15 +78,7 @@ def test_the_default_takes_the_lowest_rate_that_is_supported(manifest: Manifest)
 
 
 def test_autocorrelation_costs_what_can_be_promised_and_order_is_not_doubted(manifest: Manifest) -> None:
-    made = calibrated(
-        reference(correlated(8000, 0.9, 2)),
-        manifest,
-        batch_size=32,
-        wish=Wish(),
-        seed=0,
-        makers=LABELLED_MAKERS,
-        plain=(),
-    )
+    made = labelled(correlated(8000, 0.9, 2), manifest)
     promise = made.specs["loss-level"].promise
     assert promise is not None
     assert promise.block_rows > 10
@@ -98,9 +89,7 @@ def test_autocorrelation_costs_what_can_be_promised_and_order_is_not_doubted(man
 def test_a_lower_rate_than_supported_is_refused_with_the_way_out(manifest: Manifest) -> None:
     wish = Wish(false_alarms_of("1 per 30 days"), Rate(10.0, "second", "10 per second"))
     with pytest.raises(DataError) as refused:
-        calibrated(
-            reference(correlated(1600, 0.0, 1)), manifest, batch_size=32, wish=wish, seed=0, makers=LABELLED_MAKERS
-        )
+        labelled(correlated(1600, 0.0, 1), manifest, wish=wish)
     assert "do not support 1 per 60 days" in refused.value.problem
     assert "the lowest is 1 per " in refused.value.problem
     needed = int(refused.value.hint.split("give about ")[1].split()[0])
@@ -110,15 +99,13 @@ def test_a_lower_rate_than_supported_is_refused_with_the_way_out(manifest: Manif
 
 def test_the_lowest_may_be_asked_for_and_is_kept_in_words(manifest: Manifest) -> None:
     wish = Wish(false_alarms_of("1e-6"), lowest=True)
-    made = calibrated(
-        reference(correlated(200, 0.0, 1)), manifest, batch_size=32, wish=wish, seed=0, makers=LABELLED_MAKERS, plain=()
-    )
+    made = labelled(correlated(200, 0.0, 1), manifest, wish=wish)
     assert made.specs["loss-level"].false_alarm_rate == pytest.approx(0.08, rel=0.3)
 
 
 def test_losses_that_say_nothing_leave_a_monitor_out(manifest: Manifest) -> None:
     losses = np.full(640, np.inf)
-    made = calibrated(reference(losses), manifest, batch_size=32, wish=Wish(), seed=0, makers=LABELLED_MAKERS, plain=())
+    made = labelled(losses, manifest)
     assert set(made.specs) == {"loss-rise"}
     assert any(note.startswith("loss-level is left out: ") for note in made.notes)
 
@@ -132,18 +119,7 @@ def test_a_built_bundle_holds_the_monitors_and_their_arrays(tmp_path: Path) -> N
 
 
 def test_calibration_repeats_bit_for_bit(manifest: Manifest) -> None:
-    one, two = (
-        calibrated(
-            reference(correlated(400, 0.0, 1)),
-            manifest,
-            batch_size=32,
-            wish=Wish(),
-            seed=4,
-            makers=LABELLED_MAKERS,
-            plain=(),
-        )
-        for _ in range(2)
-    )
+    one, two = (labelled(correlated(400, 0.0, 1), manifest, seed=4) for _ in range(2))
     assert one.specs == two.specs
     assert one.files() == two.files()
 
