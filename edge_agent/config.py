@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edge_agent.link.mqtt_topic import is_topic, is_topic_filter
 from edge_agent.link.settings_file import BrokerSection, Positive, Section, read_toml, settings_error
@@ -157,6 +157,40 @@ class TrainingSection(Section):
     scheduling: Literal["idle", "batch", "normal"] = "batch"
 
 
+class AdaptationSection(Section):
+    """Following the stream without labels between rounds (`docs/training.md`, Between rounds); off unless `online`.
+
+    Every `interval_s` a worker, confined as that of `[training]`, makes `steps` on each batch of `batch_size`
+    unlabelled samples that came since (the newest `max_samples`), at a rate from `eta_min` to `eta_max` by how far the
+    batch has shifted; `graph` is one of the bundle's that takes no labels. What comes of it is laid on the release: at
+    most `max_swaps_per_hour` times an hour, no farther from it than `farthest` times the release's length, and only as
+    long as labelled samples have judged it within `judge_within_s`; where they find it worse, or are not there, the
+    release serves alone. `label_shift` estimates the classes' shares from the samples, else they are the bundle's.
+    """
+
+    online: bool = False
+    graph: str = "entropy-sgd"
+    eta_min: Annotated[float, Field(ge=0)] = 0.0
+    eta_max: Positive = 0.05
+    steps: Annotated[int, Field(ge=1, le=100)] = 1
+    batch_size: Annotated[int, Field(ge=8, le=4096)] = 64
+    max_samples: Annotated[int, Field(ge=8)] = 2048
+    interval_s: Annotated[float, Field(ge=1)] = 300.0
+    max_swaps_per_hour: Annotated[int, Field(ge=1, le=3600)] = 12
+    farthest: Annotated[float, Field(gt=0, le=1)] = 0.2
+    judge_within_s: Positive = 3600.0
+    label_shift: bool = False
+    max_duration_s: Positive = 120.0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.eta_min > self.eta_max:
+            raise ValueError(f"eta_min {self.eta_min:g} is above eta_max {self.eta_max:g}")
+        if self.batch_size > self.max_samples:
+            raise ValueError(f"batch_size {self.batch_size} is above max_samples {self.max_samples}")
+        return self
+
+
 class SamplesSection(Section):
     """The label join and the replay store.
 
@@ -203,6 +237,7 @@ class AgentSettings(BaseModel):
     sink: SinkSection = NoSinkSection()
     monitor: MonitorSection = MonitorSection()
     training: TrainingSection = TrainingSection()
+    adaptation: AdaptationSection = AdaptationSection()
     samples: SamplesSection = SamplesSection()
     outbox: OutboxSection = OutboxSection()
     report: ReportSection = ReportSection()

@@ -42,21 +42,27 @@ def gather(waiting: Waiting, first: Recordable, *, most_samples: int) -> list[Re
     Args:
         most_samples: no more is taken once so many are there, or features of ``GATHERED_BYTES``.
     """
-    gathered = [first]
-    samples = len(first.labels) if first.batch is None else len(first.batch.ids)
-    size_bytes = 0 if first.batch is None else _feature_bytes(first.batch)
-    while samples < most_samples and size_bytes < GATHERED_BYTES:
-        try:
-            item = waiting.get_nowait()
-        except queue.Empty:
-            break
+    gathered: list[Recordable] = []
+    samples = size_bytes = 0
+    item: Recordable | None = first
+    while item is not None:
         gathered.append(item)
-        if item.batch is None:
+        batch = item.batch
+        if batch is None:
             samples += len(item.labels)
         else:
-            samples += len(item.batch.ids)
-            size_bytes += _feature_bytes(item.batch)
+            samples += len(batch.ids)
+            for array in batch.features.values():
+                size_bytes += array.nbytes
+        item = _next(waiting) if samples < most_samples and size_bytes < GATHERED_BYTES else None
     return gathered
+
+
+def _next(waiting: Waiting) -> Recordable | None:
+    try:
+        return waiting.get_nowait()
+    except queue.Empty:
+        return None
 
 
 def put_together(items: Sequence[Recordable]) -> tuple[list[Part], list[Label]]:
@@ -145,7 +151,7 @@ def _joined(parts: list[Part]) -> Part:
         holdouts=_filled([batch.holdouts for batch in batches], batches, False),
         tasks=_filled([batch.tasks for batch in batches], batches, None),
     )
-    return whole, Served(outputs, last.bundle, last.weights, last.version, last.cohort, embeddings)
+    return whole, Served(outputs, last.bundle, last.weights, last.version, last.cohort, embeddings, last.overlay)
 
 
 def _chained(columns: list[list[_Entry]]) -> list[_Entry]:
@@ -156,8 +162,6 @@ def _filled(columns: list[list[_Entry]], batches: list[SampleBatch], absent: _En
     """An optional column of all batches; empty where none of them has it."""
     if not any(columns):
         return []
+    if all(columns):
+        return _chained(columns)
     return _chained([column or [absent] * len(batch.ids) for column, batch in zip(columns, batches, strict=True)])
-
-
-def _feature_bytes(batch: SampleBatch) -> int:
-    return sum([array.nbytes for array in batch.features.values()])

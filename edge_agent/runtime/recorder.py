@@ -170,6 +170,8 @@ class Recorder(ThreadPart):
         with self._samples_db.transaction():
             parts = [(self._screening.look(batch, served.bundle), served) for batch, served in parts]
             for batch, served in parts:
+                if (laid := served.overlay) is not None:
+                    self._counts.overlaid(laid.digest, laid.release, laid.batches)
                 rows += self._store.add(batch, served, now_s)
             if labels:
                 rows += self._store.label(labels, now_s)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from edge_agent.drift.observed import Observed
-from edge_agent.drift.policy.catalogue import ARRIVALS, MonitorState
+from edge_agent.drift.policy.catalogue import ARRIVALS, LABEL_FREE, MonitorState
 from edge_agent.drift.policy.labels import LabelFacts
 from edge_agent.drift.policy.season import SeasonState
 from edge_agent.drift.policy.verdict import Role, activated
@@ -17,6 +17,7 @@ from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.runtime.watch_batches import ServedBatches, observed, of_task
 from edge_agent.runtime.watch_judging import Judged, Judging
 from edge_agent.runtime.watch_labels import labels_noted, looked_at, served_noted
+from edge_agent.runtime.watch_overlay import may_swap, own_weights_serve, serves_as, with_overlay
 from edge_agent.runtime.watch_rules import WatchRules
 from edge_agent.runtime.watch_standing import SEASON, Standing, StandingTable
 from edge_agent.samples.record import LabelledRow, Part, SampleBatch
@@ -93,6 +94,11 @@ class DriftWatch:
         return self._standing.place.open_flag
 
     @property
+    def may_swap(self) -> bool:
+        """Whether another overlay may be laid on the release, as far as the monitors are concerned; any thread."""
+        return may_swap(self.rules, self._standing)
+
+    @property
     def behind(self) -> bool:
         """Whether the store may hold rows that are still to be judged: at the start, and after a failure."""
         return self._behind
@@ -147,6 +153,8 @@ class DriftWatch:
         try:
             if active.weights != self._standing.place.weights:
                 self._activate(active)
+            if not serves_as(self._standing.place, active):
+                self._overlay(active)
             at = self._after_served(self._standing, served, active, now_s)
             flags = 0
             for page in self._unjudged() if self._behind else [rows]:
@@ -192,7 +200,7 @@ class DriftWatch:
         active: Prepared,
         now_s: float | None,
     ) -> Standing:
-        rows = sum(len(batch.ids) for batch, made in served if made.weights == active.weights)
+        rows = sum(len(batch.ids) for batch, made in served if made.weights == active.made_by)
         if rows:
             at = replace(at, facts=replace(at.facts, rows_since=at.facts.rows_since + rows))
         if self._served or self.rules.arrivals is not None:
@@ -203,7 +211,7 @@ class DriftWatch:
         at, self._facts_s = looked_at(self.rules, at, now_s, self._facts_s)
         for one in self.rules.served:
             batches = self._served[one.monitor.name]
-            if one.monitor.role is Role.ACCURACY and active.weights != self.rules.own_weights:
+            if one.monitor.role is Role.ACCURACY and not own_weights_serve(self.rules, active):
                 batches.clear()  # it knows the mistakes of the bundle's own weights, and no others'
             while (full := batches.take()) is not None:
                 at = self._judging.served(at, one.monitor, full, batches.began, active)
@@ -213,7 +221,7 @@ class DriftWatch:
         inputs = [spec.name for spec in self.rules.manifest.inputs]
         first_task = active.tasks[0] if active.tasks else None
         for batch, made in served:
-            if made.weights == active.weights:
+            if made.weights == active.made_by:
                 piece = of_task(observed(batch, made, inputs), batch.tasks, first_task)
                 if len(piece):
                     yield piece
@@ -221,7 +229,7 @@ class DriftWatch:
     def _after_labelled(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
         """All batches that are full now, and what waits if it alarms already."""
         cursor = self._standing.place.cursor
-        mine = (row for row in rows if row.weights == active.weights and row.arrival > cursor)
+        mine = (row for row in rows if at.place.judges(row.weights) and row.arrival > cursor)
         self._buffer += [row for row in mine if row.part is not Part.UNFIT]  # a broken sensor is no drift
         size = self.rules.labelled.monitor.batch_size
         for start in range(0, len(self._buffer) - size + 1, size):
@@ -259,7 +267,16 @@ class DriftWatch:
         """
         before = self._standing
         cursor = self._buffer[-1].arrival if self._buffer else before.place.cursor
-        place = replace(before.place, weights=active.weights, open_flag=False, flag=None, cursor=cursor)
+        place = replace(
+            before.place,
+            weights=active.weights,
+            open_flag=False,
+            flag=None,
+            cursor=cursor,
+            overlay="",
+            overlays=(),
+            overlaid_at=before.batches.get(LABEL_FREE, 0),
+        )
         rules = self._rules_of(active)
         states = _rebaselined(rules, before, goes_on=rules is self.rules)
         at = Standing(
@@ -275,6 +292,15 @@ class DriftWatch:
             self._table.save(at, rules)
         self._judging.rules, self._standing, self._buffer = rules, at.settled(), []
         self._served = _batches(rules)
+
+    def _overlay(self, active: Prepared) -> None:
+        """Something else lies on the same release; what waits for a full batch it has not served."""
+        at = with_overlay(self.rules, self._standing, active)
+        with self._database.transaction():
+            self._table.save(at, self.rules)
+        self._standing = at.settled()
+        self._buffer = [row for row in self._buffer if at.place.judges(row.weights)]
+        self._served = _batches(self.rules)
 
     def _rules_of(self, active: Prepared) -> WatchRules:
         if self._adopt is None or active.bundle == self.rules.bundle:

@@ -14,7 +14,7 @@ from edge_agent.samples.record import LabelledRow
 from edge_agent.serving.server import Prepared
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.codec import NAME_CHARS
-from edge_agent.wire.messages import FlagAccuracy, FlagAttribution, FlagEvent, FlagLabels, FlagTest
+from edge_agent.wire.messages import FlagAccuracy, FlagAttribution, FlagEvent, FlagLabels, FlagTest, Overlay
 from edge_agent.wire.messages.flag import ATTRIBUTIONS_CAP, EVIDENCE_CAP_ITEMS, TESTS_CAP, fitted
 
 SAMPLES_TOLD = 16
@@ -96,8 +96,15 @@ def made_flag(
         samples=list(drifted.samples[:SAMPLES_TOLD]),
         labels=_labels(context.facts),
         accuracy=None if context.accuracy is None else _accuracy(context.accuracy),
+        overlay=told_overlay(active),
     )
     return fitted(flag)
+
+
+def told_overlay(active: Prepared) -> Overlay | None:
+    """What lies on the release, as the wire says it."""
+    laid = active.overlay
+    return None if laid is None else Overlay(digest=laid.digest, batches=laid.batches)
 
 
 def labelled_drifted(rows: Sequence[LabelledRow], began: int | None, numbers: dict[str, float]) -> Drifted:

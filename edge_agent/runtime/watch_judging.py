@@ -22,7 +22,7 @@ from edge_agent.errors import DataError
 from edge_agent.runtime.watch_batches import Began
 from edge_agent.runtime.watch_flag import Context, Drifted, flag_id, labelled_drifted, made_flag, role_findings
 from edge_agent.runtime.watch_rules import WatchRules
-from edge_agent.runtime.watch_standing import SEASON, Standing
+from edge_agent.runtime.watch_standing import SEASON, Place, Standing
 from edge_agent.samples.record import LabelledRow
 from edge_agent.samples.scoring import row_losses
 from edge_agent.samples.store import SampleStore
@@ -108,7 +108,7 @@ class Judging:
             return found
         following, finding, ruling = found
         if ruling.flags:
-            drifted = self._drifted(following, monitor, finding, batch, losses, active)
+            drifted = self._drifted(following, monitor, finding, batch, losses)
             following = self._flagged(following, monitor, finding, drifted, active)
         self.told(Judged(monitor.name, shown.ids, times_s, losses, finding, ruling, following))
         return self._with_season(following, losses, times_s)
@@ -180,11 +180,10 @@ class Judging:
         finding: Finding,
         batch: list[LabelledRow],
         losses: NDArray[np.float64],
-        active: Prepared,
     ) -> Drifted:
         rows, began = batch, finding.began_samples
         if began is not None and began > len(batch):
-            rows = self._latest_labelled(at.place.cursor, began, active) or batch
+            rows = self._latest_labelled(at.place, began) or batch
             began = min(began, len(rows))
         clipped = clip_losses(losses, getattr(monitor.params, "clip", None))
         before = next((one.before for one in finding.attributions if one.name == LOSS), 0.0)
@@ -203,11 +202,11 @@ class Judging:
         named = np.array([row.task or tasks[0].name for row in batch])
         return {f"loss[{name}]": float(losses[named == name].mean()) for name in np.unique(named).tolist()}
 
-    def _latest_labelled(self, cursor: int, count: int, active: Prepared) -> list[LabelledRow]:
+    def _latest_labelled(self, place: Place, count: int) -> list[LabelledRow]:
         """The last ``count`` labelled rows of these weights up to the cursor, as far back as is looked."""
         reach = min(2 * count, LOOKED_BACK_ROWS)
-        rows = self.store.labelled_since(max(0, cursor - reach), reach)
-        return [row for row in rows if row.weights == active.weights and row.arrival <= cursor][-count:]
+        rows = self.store.labelled_since(max(0, place.cursor - reach), reach)
+        return [row for row in rows if place.judges(row.weights) and row.arrival <= place.cursor][-count:]
 
     def _losses(self, batch: list[LabelledRow]) -> NDArray[np.float64]:
         return row_losses(self.rules.manifest.loss, batch, delta=self.rules.manifest.huber_delta)

@@ -48,6 +48,9 @@ class Place:
         drifted_from: id of the first drifted sample of the latest flag; training starts there.
         open_flag: whether no activation has followed that flag yet.
         flag: that flag as JSON, as long as it is open: a bridge that lost it gets it again.
+        overlay: digest of what lies on these weights; "": nothing.
+        overlays: digests of what has lain on them, the latest last, but for what labels have shown to be worse.
+        overlaid_at: batches of the label-free monitor when that changed last, or at the activation.
     """
 
     epoch: str
@@ -56,6 +59,13 @@ class Place:
     drifted_from: str | None = None
     open_flag: bool = False
     flag: str | None = None
+    overlay: str = ""
+    overlays: tuple[str, ...] = ()
+    overlaid_at: int = 0
+
+    def judges(self, weights: str) -> bool:
+        """Whether what these weights predicted tells of the release that serves, or of what lay on it."""
+        return weights == self.weights or weights in self.overlays
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +233,7 @@ def _of_before(row: Row, rules: WatchRules) -> Standing:
 
 
 def _place(fields: dict[str, Any]) -> Place:
-    place = Place(**fields)
+    place = Place(**{**fields, "overlays": tuple(fields.get("overlays", ()))})
     if place.flag is not None:
         FlagEvent.model_validate_json(place.flag)
     return place

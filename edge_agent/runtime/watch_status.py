@@ -137,6 +137,8 @@ def _accuracy(rules: WatchRules, at: Standing) -> AccuracyStatus | None:
     """Of other weights than the bundle's own nothing is known: their mistakes are others."""
     if all(one.monitor.name != ACCURACY for one in rules.served):
         return None
+    if at.place.overlay:
+        return AccuracyStatus(refused="an overlay serves: what it gets wrong is not known")
     if at.place.weights and at.place.weights != rules.own_weights:
         return AccuracyStatus(refused="these weights are not the bundle's own: what they get wrong is not known")
     estimate = accuracy_now(rules, at)

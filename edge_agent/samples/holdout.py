@@ -25,6 +25,10 @@ TABLES = (
         UNIQUE (bundle, weights, version, cohort, bucket_s, bucket)
     )""",
     "CREATE INDEX holdout_dirty ON holdout (place) WHERE labelled <> reported",
+    # What weights that are no release's lie on.
+    """CREATE TABLE overlay (
+        place INTEGER PRIMARY KEY, weights TEXT NOT NULL UNIQUE, release TEXT NOT NULL, batches INTEGER NOT NULL
+    )""",
 )
 
 _Key = tuple[str, str, int, str, int]
@@ -52,6 +56,18 @@ class HoldoutCounts:
         self._delta = delta
         self._bucket_s = bucket_s
 
+    def overlaid(self, weights: str, release: str, batches: int) -> None:
+        """These weights are an overlay on a release: what they get right counts as theirs.
+
+        Raises:
+            StorageError: it is not known then; say it before the rows that they served.
+        """
+        said = "INSERT OR IGNORE INTO overlay (weights, release, batches) VALUES (?, ?, ?)"
+        forget = "DELETE FROM overlay WHERE place <= (SELECT max(place) FROM overlay) - ?"
+        with self._db.transaction():
+            if self._db.execute(said, (weights, release, batches)) > 0:
+                self._db.execute(forget, (BUCKETS_KEPT,))
+
     def add(self, rows: Iterable[LabelledRow]) -> None:
         """Count newly labelled samples; those that are no holdout are passed over.
 
@@ -74,8 +90,10 @@ class HoldoutCounts:
             "SELECT bundle, weights, version, cohort, bucket_s, bucket, labelled, right, loss_sum FROM holdout"
             " WHERE labelled <> reported ORDER BY bundle, weights, version, cohort, bucket_s, bucket"
         )
+        overlays = {row[0]: (row[1], row[2]) for row in self._db.query("SELECT weights, release, batches FROM overlay")}
         events = []
         for (bundle, weights, version, cohort, bucket_s), members in groupby(rows, key=lambda row: row[:5]):
+            release, batches = overlays.get(weights, (None, 0))
             buckets = [CountsBucket(bucket=row[5], labelled=row[6], right=row[7], loss_sum=row[8]) for row in members]
             events += [
                 CountsEvent(
@@ -85,6 +103,8 @@ class HoldoutCounts:
                     cohort=cohort,
                     bucket_s=bucket_s,
                     buckets=buckets[start : start + BUCKETS_AN_EVENT],
+                    release=release,
+                    overlay_batches=batches,
                 )
                 for start in range(0, len(buckets), BUCKETS_AN_EVENT)
             ]

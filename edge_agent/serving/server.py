@@ -1,7 +1,8 @@
 """Serving: one active model, replaced in one step between two batches."""
 
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,22 @@ from edge_agent.wire.tensors import Weights, check_weights
 
 EMBEDDING_MONITORS = ("label-free", "accuracy")
 """Monitors that judge embeddings where a model gives them."""
+DISOWNED_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """Weights that this gateway made of a release; no release itself.
+
+    Attributes:
+        digest: of release and overlay together, as weights are named.
+        batches: of unlabelled samples that made it.
+        release: digest of the release that it lies on.
+    """
+
+    digest: str
+    batches: int
+    release: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +45,11 @@ class Prepared:
     Attributes:
         models: a model for each of the bundle's tasks, the first first; of a bundle without tasks one, under "".
         bundle: the bundle's digest.
-        weights: the weights' digest.
+        weights: the digest of the release's weights.
         version: the weights' version in their cohort.
         embedding: the output that is handed on with each prediction, for the monitors; None: none.
+        overlay: what lies on the release; None: nothing.
+        disowned: digests of the latest overlays on this release that labels have shown to be worse than it.
     """
 
     models: Mapping[str, InferenceModel]
@@ -39,6 +58,13 @@ class Prepared:
     version: int
     cohort: str
     embedding: str | None = None
+    overlay: Overlay | None = None
+    disowned: tuple[str, ...] = ()
+
+    @property
+    def made_by(self) -> str:
+        """The digest of the weights that predict: the overlay's, where there is one."""
+        return self.weights if self.overlay is None else self.overlay.digest
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -58,15 +84,16 @@ class Prepared:
         return self.models[name]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every batch, and a frozen one takes three times as long
 class Served:
-    """Predictions, and what made them.
+    """Predictions, and what made them; not changed once they are handed on.
 
     Attributes:
         outputs: (n, ...) the primary output, a row a sample.
         bundle: the digest of the bundle that served.
-        weights: the digest of the weights that served.
+        weights: the digest of the weights that served; with an overlay its own.
         embeddings: (n, ...) of the same run, where a monitor of the bundle asks for them.
+        overlay: what lay on the release of that version; None: nothing.
     """
 
     outputs: NDArray[np.float32]
@@ -75,13 +102,15 @@ class Served:
     version: int
     cohort: str
     embeddings: NDArray[Any] | None = None
+    overlay: Overlay | None = None
 
 
 class ModelServer:
     """Predictions by the active model; synchronous, no thread, no network, no disk.
 
-    ``process`` belongs to one thread; ``prepare``, ``shadow`` and ``swap`` may be called from
-    another one meanwhile.
+    ``process`` belongs to one thread; every other method may be called from others meanwhile. What is swapped in is a
+    release. An overlay is laid on it and taken off it beside that: whatever activates, reverts or falls back swaps,
+    and so ends the overlay in the same step.
 
     Args:
         bundle: the bundle to serve first.
@@ -108,12 +137,18 @@ class ModelServer:
     ) -> None:
         self._recent = RecentRows()
         self._embeddings = embeddings
-        self._active = self.prepare(bundle, weights, weights_digest, version, cohort)
+        self._changing = threading.Lock()
+        self._active = self._release = self.prepare(bundle, weights, weights_digest, version, cohort)
 
     @property
     def active(self) -> Prepared:
         """The model that serves now."""
         return self._active
+
+    @property
+    def release(self) -> Prepared:
+        """The release that serves, without what may lie on it; another object after every activation."""
+        return self._release
 
     def process(self, batch: SampleBatch) -> Served:
         """Predict a batch of one task; the whole batch by one model.
@@ -159,9 +194,48 @@ class ModelServer:
         return _run(prepared.model(task_of(batch)), prepared, batch.features)
 
     def swap(self, prepared: Prepared) -> Prepared:
-        """Make a prepared model the active one from the next batch on; the former one is returned."""
-        former, self._active = self._active, prepared
+        """Make a prepared release the active one from the next batch on; the former one is returned."""
+        with self._changing:
+            former = self._active
+            self._active = self._release = prepared
         return former
+
+    def prepare_overlay(self, on: Prepared, bundle: Bundle, weights: Weights, digest: str, batches: int) -> Prepared:
+        """Build and try release and overlay together; see :meth:`prepare`.
+
+        Args:
+            on: the release, as :attr:`release` gave it.
+            bundle: its bundle.
+            weights: of release and overlay together.
+
+        Raises:
+            RejectedUpdate, DataError: as :meth:`prepare`.
+        """
+        made = self.prepare(bundle, weights, on.weights, on.version, on.cohort)
+        return replace(made, overlay=Overlay(digest, batches, on.weights))
+
+    def lay(self, overlaid: Prepared, *, on: Prepared) -> bool:
+        """Serve an overlay from the next batch on, unless another release serves by now; whether it serves."""
+        with self._changing:
+            if self._release is not on or overlaid.overlay is None:
+                return False
+            self._active = replace(overlaid, disowned=self._active.disowned)
+        return True
+
+    def take_off(self, *, on: Prepared, worse: bool = False) -> bool:
+        """Serve the release alone from the next batch on; whether an overlay on it served till now.
+
+        Args:
+            on: the release that it lay on; another that serves by now is left alone.
+            worse: what the overlay served is no account of the release or of the data: monitors pass over it.
+        """
+        with self._changing:
+            laid = self._active.overlay
+            if self._release is not on or laid is None:
+                return False
+            disowned = (*self._active.disowned, *([laid.digest] if worse else []))[-DISOWNED_KEPT:]
+            self._active = replace(on, disowned=disowned)
+        return True
 
 
 def _refuse_unfit(weights: Weights, bundle: Bundle) -> None:
@@ -179,8 +253,9 @@ def watched_embedding(manifest: Manifest) -> str | None:
 
 
 def _run(model: InferenceModel, prepared: Prepared, features: Mapping[str, NDArray[Any]]) -> Served:
-    made = (prepared.bundle, prepared.weights, prepared.version, prepared.cohort)
+    made = (prepared.bundle, prepared.made_by, prepared.version, prepared.cohort)
     if prepared.embedding is None:
-        return Served(np.asarray(model.predict(features), dtype=np.float32), *made)
+        return Served(np.asarray(model.predict(features), dtype=np.float32), *made, overlay=prepared.overlay)
     outputs = model.run(features, [model.primary, prepared.embedding])
-    return Served(np.asarray(outputs[model.primary], dtype=np.float32), *made, outputs[prepared.embedding])
+    embeddings = outputs[prepared.embedding]
+    return Served(np.asarray(outputs[model.primary], dtype=np.float32), *made, embeddings, prepared.overlay)

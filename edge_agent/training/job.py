@@ -15,6 +15,7 @@ RESULT_FILE = "result.json"
 UPDATE_FILE = "update.bin"
 RESIDUAL_FILE = "residual.bin"
 PERSONAL_FILE = "personal.safetensors"
+OVERLAY_FILE = "overlay.bin"
 LOG_FILE = "worker.log"
 STORAGE_EXIT = 74
 """A worker's exit status when the disk refused its result: EX_IOERR of sysexits.h."""
@@ -140,7 +141,30 @@ class EvaluationJob(Job):
     since_sample: str | None = None
 
 
-AnyJob = Annotated[TrainingJob | EvaluationJob, Field(discriminator="kind")]
+class AdaptationJob(Job):
+    """Following the stream on the release that serves, between rounds: `weights` are the release's.
+
+    Attributes:
+        training_graph: one that takes no labels.
+        minimum, maximum, steps, label_shift, farthest: as of `edge_agent.training.adapter_settings.AdapterSettings`.
+        batch_size: samples that are followed at once; fewer wait for the next time.
+        overlay_file: what the time before left; None: the release alone.
+        judge_samples: at most so many labelled samples judge.
+    """
+
+    kind: Literal["adapt"] = "adapt"
+    training_graph: Name
+    minimum: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    maximum: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    steps: Annotated[int, Field(ge=1)] = 1
+    label_shift: bool = False
+    farthest: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    batch_size: Annotated[int, Field(ge=1)]
+    overlay_file: Path | None = None
+    judge_samples: Annotated[int, Field(ge=1)] = 256
+
+
+AnyJob = Annotated[TrainingJob | EvaluationJob | AdaptationJob, Field(discriminator="kind")]
 
 
 class WorkDone(WireModel):
@@ -159,7 +183,7 @@ class WorkFailed(WireModel):
     metrics: WorkMetrics = {}
 
 
-def read_job(payload: bytes) -> TrainingJob | EvaluationJob:
+def read_job(payload: bytes) -> TrainingJob | EvaluationJob | AdaptationJob:
     """A job file.
 
     Raises:
@@ -184,7 +208,7 @@ def read_result(payload: bytes) -> WorkDone | WorkFailed:
 
 
 @cache
-def _jobs() -> TypeAdapter[TrainingJob | EvaluationJob]:
+def _jobs() -> TypeAdapter[TrainingJob | EvaluationJob | AdaptationJob]:
     """Compiled when first needed: not while the agent starts."""
     return TypeAdapter(AnyJob)
 

@@ -1,8 +1,8 @@
 """Weights that follow a stream between rounds, without labels: an overlay on a release, never a release.
 
-Nothing here touches what serves (ADR 0013): the adapter is a library. It holds an overlay, says what the overlay is (a
-digest and how many batches made it), and goes back to the release when it is told to, when a number is not finite, or
-when labelled samples say that the overlay serves them worse.
+Nothing here touches what serves; `edge_agent.runtime.adaptation` does (ADR 0018). The adapter holds an overlay, says
+what the overlay is (a digest and how many batches made it), and goes back to the release when it is told to, when a
+number is not finite, or when labelled samples say that the overlay serves them worse.
 """
 
 import hashlib
@@ -25,8 +25,9 @@ from edge_agent.training.evaluation import scores
 from edge_agent.training.fed_ade import LEAST_RATE_SHARE, Sight, fed_ade_params, label_free_calibration, see
 from edge_agent.training.held_out import Comparison
 from edge_agent.training.label_free_round import CLASS_PRIOR
+from edge_agent.training.overlay_file import saved_weights
 from edge_agent.wire.blobs import sha256_hex
-from edge_agent.wire.tensors import Weights, check_weights, decode_weights, encode_weights
+from edge_agent.wire.tensors import Weights, check_weights, encode_weights
 
 Features = Mapping[str, NDArray[Any]]
 __all__ = ["Adapted", "AdapterSettings", "OnlineAdapter"]
@@ -149,7 +150,7 @@ class OnlineAdapter:
         try:
             head: dict[str, Any] = json.loads(saved[4 : 4 + size])
             state, batches = FedAdeState.from_json(head["shift"]), int(head["batches"])
-            weights = decode_weights(saved[4 + size :])
+            weights = saved_weights(saved)
             check_weights(weights, self._bundle.manifest.trainable)
         except (ValueError, KeyError, TypeError, WireError) as error:
             raise DataError(f"online adapter: the saved overlay cannot be read ({error})", "start anew") from None

@@ -17,11 +17,13 @@ from edge_agent.link.durable import make_directory, read_file, remove_directory,
 from edge_agent.training.job import (
     JOB_FILE,
     LOG_FILE,
+    OVERLAY_FILE,
     PERSONAL_FILE,
     RESIDUAL_FILE,
     RESULT_FILE,
     STORAGE_EXIT,
     UPDATE_FILE,
+    AdaptationJob,
     EvaluationJob,
     FailureReason,
     TrainingJob,
@@ -51,6 +53,7 @@ class TrainingOutcome:
             ``discard``.
         residual: the file with what the update's coding lost; it lies there as long.
         personal: the file with what the round made of the personal tensors, if it trained any; it lies there as long.
+        overlay: the file with what following the stream made, if there is an overlay; it lies there as long.
         metrics: of the work, if it succeeded, or as far as it came.
         reason: a stable word, if it failed.
         detail: the same for people.
@@ -61,6 +64,7 @@ class TrainingOutcome:
     update: Path | None = None
     residual: Path | None = None
     personal: Path | None = None
+    overlay: Path | None = None
     metrics: dict[str, int | float] = field(default_factory=dict)
     reason: FailureReason | None = None
     detail: str = ""
@@ -70,7 +74,7 @@ class TrainingOutcome:
 class _Running:
     """A worker under way; ``kill_s``: when it is killed that was asked to end, if it was."""
 
-    job: TrainingJob | EvaluationJob
+    job: TrainingJob | EvaluationJob | AdaptationJob
     process: subprocess.Popen[bytes]
     pipe: ProgressPipe
     folder: Path
@@ -104,7 +108,7 @@ class TrainingSupervisor:
         """The command that is being worked on."""
         return self._running.job.command_id if self._running else None
 
-    def start(self, job: TrainingJob | EvaluationJob) -> None:
+    def start(self, job: TrainingJob | EvaluationJob | AdaptationJob) -> None:
         """Begin a job; what an earlier try of the same command left is removed.
 
         Raises:
@@ -217,9 +221,9 @@ def _outcome(command_id: str, result: WorkDone | WorkFailed, folder: Path) -> Tr
     metrics = dict(result.metrics)
     if isinstance(result, WorkFailed):
         return TrainingOutcome(command_id, ok=False, metrics=metrics, reason=result.reason, detail=result.detail)
-    made = (folder / name for name in (UPDATE_FILE, RESIDUAL_FILE, PERSONAL_FILE))
-    update, residual, personal = (path if path.exists() else None for path in made)
-    return TrainingOutcome(command_id, True, update, residual, personal, metrics)
+    made = (folder / name for name in (UPDATE_FILE, RESIDUAL_FILE, PERSONAL_FILE, OVERLAY_FILE))
+    update, residual, personal, overlay = (path if path.exists() else None for path in made)
+    return TrainingOutcome(command_id, True, update, residual, personal, overlay, metrics)
 
 
 def _spawn(folder: Path) -> tuple[subprocess.Popen[bytes], ProgressPipe]:

@@ -22,11 +22,13 @@ from edge_agent.training.confinement import age_s, confine, die_with_parent, is_
 from edge_agent.training.embedding_cache import EmbeddingCache
 from edge_agent.training.head_training import Embedder, is_of_head
 from edge_agent.training.job import (
+    OVERLAY_FILE,
     PERSONAL_FILE,
     RESIDUAL_FILE,
     RESULT_FILE,
     STORAGE_EXIT,
     UPDATE_FILE,
+    AdaptationJob,
     EvaluationJob,
     FailureReason,
     Job,
@@ -77,6 +79,8 @@ def carry_out(job_path: Path) -> WorkDone | WorkFailed:
         bundle, weights = _load(job)
         if isinstance(job, TrainingJob):
             return _train(job, bundle, weights, job_path.parent, started_s)
+        if isinstance(job, AdaptationJob):
+            return _adapt(job, bundle, weights, job_path.parent)
         return _evaluate(job, bundle, weights)
     except MemoryError:
         return WorkFailed(reason="out-of-memory", detail="the cap on address space was reached")
@@ -228,6 +232,19 @@ def _residual(job: TrainingJob) -> Weights | None:
     except (DataError, StorageError) as error:
         _say(f"the residual is left out: {error}")
         return None
+
+
+def _adapt(job: AdaptationJob, bundle: Bundle, release: Weights, folder: Path) -> WorkDone | WorkFailed:
+    """What is imported here no round needs."""
+    from edge_agent.training.adaptation import follow
+
+    try:
+        followed = follow(job, bundle, release)
+    except DataError as error:
+        return failure(error, "bad-samples")
+    if followed.overlay is not None:
+        write_file(folder / OVERLAY_FILE, followed.overlay)
+    return WorkDone(metrics=followed.metrics)
 
 
 def _evaluate(job: EvaluationJob, bundle: Bundle, weights: Weights) -> WorkDone | WorkFailed:

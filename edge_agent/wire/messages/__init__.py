@@ -33,6 +33,7 @@ from edge_agent.wire.messages.flag import (
     FlagLabels,
     FlagTest,
 )
+from edge_agent.wire.messages.overlay import Overlay
 from edge_agent.wire.messages.presence import PRESENCE_CAP_BYTES, Presence
 from edge_agent.wire.messages.reply import (
     REPLY_CAP_BYTES,
@@ -76,6 +77,7 @@ __all__ = [
     "FlagLabels",
     "FlagTest",
     "Identify",
+    "Overlay",
     "Presence",
     "Reply",
     "SensorFaultEvent",

@@ -63,7 +63,11 @@ class CountsBucket(WireModel):
 
 
 class CountsEvent(WireModel):
-    """Holdout counts for the named weights."""
+    """Holdout counts for the named weights.
+
+    Where ``release`` is given, ``weights`` is not it but an overlay that the gateway made on it from
+    ``overlay_batches`` batches; the version is the release's.
+    """
 
     kind: Literal["counts"] = "counts"
     bundle: Digest
@@ -72,6 +76,8 @@ class CountsEvent(WireModel):
     cohort: Name
     bucket_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     buckets: Annotated[Items[CountsBucket], Field(max_length=200)]
+    release: Digest | None = None
+    overlay_batches: Count = 0
 
 
 class BlobMissingEvent(WireModel):

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from edge_agent.wire.codec import Count, Digest, Finite, Items, Name, Table, Text, WireModel, Word, encode
+from edge_agent.wire.messages.overlay import Overlay
 
 FLAG_CAP_BYTES = 2048
 EVIDENCE_CAP_ITEMS = 64
@@ -78,7 +79,8 @@ class FlagEvent(WireModel):
     ``first_drifted_sample`` on.
     ``severity``, 0 to 1, is measured by ``severity_by``: loss, accuracy, statistic. ``shift``: what seems to have
     changed: loss, covariate, label, concept, unknown. ``samples``: ids of some that it was judged on, the first
-    drifted one first. ``cut``: what was left out for size.
+    drifted one first. ``cut``: what was left out for size. ``weights`` is the release; where ``overlay`` is given,
+    it was judged with that on it: the flag tells of the gateway's data, not of the release alone.
     """
 
     kind: Literal["flag"] = "flag"
@@ -104,6 +106,7 @@ class FlagEvent(WireModel):
     labels: FlagLabels | None = None
     accuracy: FlagAccuracy | None = None
     cut: Annotated[Items[Word], Field(max_length=len(CUT_ORDER))] = []
+    overlay: Overlay | None = None
 
 
 def fitted(flag: FlagEvent) -> FlagEvent:

@@ -1,6 +1,7 @@
 """``up/<gw>/state``: retained; what a gateway runs and holds."""
 
 from edge_agent.wire.codec import Count, Digest, Finite, Identifier, Message, Name, WireModel, Word
+from edge_agent.wire.messages.overlay import Overlay
 
 STATE_CAP_BYTES = 16 * 1024
 
@@ -24,7 +25,10 @@ class ClockTrust(WireModel):
 
 
 class State(Message):
-    """A gateway's running versions and counts."""
+    """A gateway's running versions and counts.
+
+    ``weights`` is the release that serves; ``overlay``: what lies on it, where the gateway adapts between rounds.
+    """
 
     gateway: Identifier
     boot_id: Name
@@ -41,3 +45,4 @@ class State(Message):
     served_samples: Count = 0
     outbox_depth: Count = 0
     peak_rss_bytes: Count = 0
+    overlay: Overlay | None = None
