@@ -10,6 +10,7 @@ import typer
 from edge_agent.config import AgentSettings
 from edge_agent.errors import StorageError
 from edge_agent.link.durable import read_json
+from edge_agent.runtime.adaptation_status import ADAPTATION_KEY, adaptation_lines
 from edge_agent.runtime.drift_status import DRIFT_KEY, DriftStatus
 from edge_agent.runtime.instance import STATUS_FILE, is_running
 
@@ -36,9 +37,9 @@ def show(settings: AgentSettings, *, as_json: bool) -> bool:
         f"running: {_yes(running)}, status {max(0.0, time.time() - float(stored.get('written_s', 0))):.0f} s old"
     )
     for name, value in stored.items():
-        if name not in ("written_s", DRIFT_KEY):
+        if name not in ("written_s", DRIFT_KEY, ADAPTATION_KEY):
             typer.echo(f"{name}: {value}")
-    for line in _drift_lines(stored):
+    for line in (*adaptation_lines(stored), *_drift_lines(stored)):
         typer.echo(line)
     return running
 

@@ -4,6 +4,7 @@ import os
 import secrets
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -40,6 +41,9 @@ from edge_agent.training.embedding_cache import EMBEDDINGS_FILE
 from edge_agent.training.residual import Residuals
 from edge_agent.training.supervisor import TrainingSupervisor
 from edge_agent.wire.messages import BridgePresence, Configure
+
+if TYPE_CHECKING:
+    from edge_agent.runtime.adaptation import Adaptation
 
 SUPERVISION_S = 0.5
 STOP_S = 1.5
@@ -88,6 +92,7 @@ class Agent:
         self._training = TrainingSupervisor(settings.gateway.data_dir / "work")
         self._work = self._make_work()
         self._orders = self._make_orders()
+        self._adaptation = self._make_adaptation()
         self._reporter = self._make_reporter()
         self._inbox = Inbox(settings.gateway.fleet, self._link.events, self._receivers())
         self._soundness = SoundnessCheck((database, self._storage.samples))
@@ -134,6 +139,7 @@ class Agent:
             "recorder": self._records.recorder,
             "pipeline": self._model.pipeline,
             "soundness": self._soundness,
+            **({} if self._adaptation is None else {"adaptation": self._adaptation}),
         }
 
     def _supervise(self, parts: dict[str, Part]) -> bool:
@@ -204,6 +210,28 @@ class Agent:
             identify=self._identify,
         )
 
+    def _make_adaptation(self) -> "Adaptation | None":
+        """What is loaded for it is loaded where it is asked for."""
+        section, model = self._settings.adaptation, self._model
+        if not section.online:
+            return None
+        from edge_agent.runtime.adaptation import Adaptation, Surroundings
+        from edge_agent.runtime.adaptation_work import AdaptationWork
+
+        around = Surroundings(
+            served_samples=lambda: model.pipeline.served_samples,
+            busy=lambda: self._orders.busy,
+            may_swap=lambda: self._records.watch.may_swap,
+            flags=lambda: self._records.watch.firings,
+            dropped=lambda problem, hint: self._errors.tell("adaptation", problem, hint),
+            changed=lambda: self._reporter.soon(),
+        )
+        folder = self._settings.gateway.data_dir / "adaptation"
+        limits = operator_limits(self._settings.training).worker
+        worker = TrainingSupervisor(folder / "work")
+        work = AdaptationWork(section, folder, self._storage.samples.path, worker, limits)
+        return Adaptation(section, model.server, model.store, work, around)
+
     def _make_reporter(self) -> Reporter:
         gateway = self._settings.gateway
         reading = StateReading(
@@ -215,6 +243,7 @@ class Agent:
             self._updater,
             self._orders,
             self._outbox,
+            self._adaptation,
         )
         return Reporter(
             self._link.session,

@@ -1,18 +1,24 @@
 """The gateway's state as of now, read from the parts that know it."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import edge_agent
 from edge_agent.link.outbox import Outbox
 from edge_agent.ota.updater import Updater
+from edge_agent.runtime.adaptation_status import ADAPTATION_KEY, AdaptationStatus
 from edge_agent.runtime.drift_status import DRIFT_KEY
 from edge_agent.runtime.fleet_link import FleetLink
 from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.orders import Orders
 from edge_agent.runtime.report import Reading, peak_rss_bytes
 from edge_agent.runtime.sample_records import SampleRecords
+from edge_agent.runtime.watch_flag import told_overlay
 from edge_agent.runtime.watch_status import drift_status
 from edge_agent.wire.messages import State
+
+if TYPE_CHECKING:
+    from edge_agent.runtime.adaptation import Adaptation
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,7 @@ class StateReading:
     updater: Updater
     orders: Orders
     outbox: Outbox
+    adaptation: "Adaptation | None" = None
 
     def read(self) -> Reading:
         """State and counters.
@@ -35,7 +42,9 @@ class StateReading:
             StorageError: the disk refuses.
         """
         drift = drift_status(self.records.watch, self.records.screening.open_faults)
-        return Reading(self._state(), self._counters(), {DRIFT_KEY: drift.to_document()})
+        adaptation = AdaptationStatus() if self.adaptation is None else self.adaptation.status
+        told = {DRIFT_KEY: drift.to_document(), ADAPTATION_KEY: adaptation.to_document()}
+        return Reading(self._state(), self._counters(), told)
 
     def _state(self) -> State:
         active = self.model.server.active
@@ -55,6 +64,7 @@ class StateReading:
             served_samples=self.model.pipeline.served_samples,
             outbox_depth=self.outbox.depth,
             peak_rss_bytes=peak_rss_bytes(),
+            overlay=told_overlay(active),
         )
 
     def _counters(self) -> dict[str, int | float | str]:

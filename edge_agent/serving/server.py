@@ -21,6 +21,8 @@ from edge_agent.wire.tensors import Weights, check_weights
 EMBEDDING_MONITORS = ("label-free", "accuracy")
 """Monitors that judge embeddings where a model gives them."""
 DISOWNED_KEPT = 16
+RUNS_S = 0.005
+"""Predictions wait no longer for those that are made with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,14 +152,22 @@ class ModelServer:
         """The release that serves, without what may lie on it; another object after every activation."""
         return self._release
 
-    def process(self, batch: SampleBatch) -> Served:
+    def process(self, batch: SampleBatch, run_rows: int | None = None) -> Served:
         """Predict a batch of one task; the whole batch by one model.
+
+        Args:
+            run_rows: samples that one run of the graph predicts; None: all. Where runs take longer than ``RUNS_S``,
+                only the first rows are predicted, at least those of a run.
 
         Raises:
             DataError: the features do not fit the model's inputs (named), or the bundle has no such task.
         """
         active = self._active
-        served = _run(active.model(task_of(batch)), active, batch.features)
+        model = active.model(task_of(batch))
+        if run_rows is None or run_rows >= len(batch.ids):
+            served = _run(model, active, batch.features)
+        else:
+            served = _run_often(model, active, batch.features, run_rows)
         self._recent.note(batch.features, served.outputs)
         return served
 
@@ -194,7 +204,13 @@ class ModelServer:
         return _run(prepared.model(task_of(batch)), prepared, batch.features)
 
     def swap(self, prepared: Prepared) -> Prepared:
-        """Make a prepared release the active one from the next batch on; the former one is returned."""
+        """Make a prepared release the active one from the next batch on; the former one is returned.
+
+        Raises:
+            ValueError: it is an overlay, which is laid on a release and never becomes one.
+        """
+        if prepared.overlay is not None:
+            raise ValueError(f"overlay {prepared.overlay.digest} is no release")
         with self._changing:
             former = self._active
             self._active = self._release = prepared
@@ -259,3 +275,13 @@ def _run(model: InferenceModel, prepared: Prepared, features: Mapping[str, NDArr
     outputs = model.run(features, [model.primary, prepared.embedding])
     embeddings = outputs[prepared.embedding]
     return Served(np.asarray(outputs[model.primary], dtype=np.float32), *made, embeddings, prepared.overlay)
+
+
+def _run_often(
+    model: InferenceModel, prepared: Prepared, features: Mapping[str, NDArray[Any]], run_rows: int
+) -> Served:
+    made = (prepared.bundle, prepared.made_by, prepared.version, prepared.cohort)
+    wanted = [model.primary] if prepared.embedding is None else [model.primary, prepared.embedding]
+    primary, *embeddings = model.predict_in_runs(features, wanted, run_rows=run_rows, most_s=RUNS_S)
+    outputs = np.asarray(primary, dtype=np.float32)
+    return Served(outputs, *made, embeddings[0] if embeddings else None, prepared.overlay)

@@ -1,0 +1,160 @@
+"""A look at the stream between rounds: what is followed, what judges, what is left for the next time."""
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from edge_agent.errors import DataError
+from edge_agent.link.database import open_database
+from edge_agent.model.bundle import Bundle
+from edge_agent.samples.record import Label, SampleBatch
+from edge_agent.samples.store import SampleStore
+from edge_agent.serving.server import Served
+from edge_agent.training.adaptation import Followed, follow
+from edge_agent.training.job import AdaptationJob
+from edge_agent.training.overlay_file import SavedOverlay, decode_overlay
+from edge_agent.training.suited import unsuited
+from edge_agent.wire.blobs import sha256_hex
+from edge_agent.wire.manifest import TensorSpec
+from edge_agent.wire.tensors import encode_weights
+from tests.training.label_free_bundle import CLASSES, FEATURES, gaussian, label_free_bundle
+from tests.training.tiny_bundle import tiny_bundle
+
+INPUTS = [TensorSpec(name="x", dtype="float32", shape=["batch", FEATURES])]
+UNEVEN = np.array([0.95, 0.03, 0.02])
+
+
+@pytest.fixture(scope="module")
+def adaptable(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return label_free_bundle(tmp_path_factory.mktemp("followed") / "net")
+
+
+class Stream:
+    """Samples in a store; every fifth is holdout and labelled, unless told otherwise."""
+
+    def __init__(self, path: Path, *, moved: float = 1.2, shares: np.ndarray | None = None) -> None:
+        self.path, self.count, self.moved, self.shares = path, 0, moved, shares
+
+    def comes(self, count: int, *, labels: bool = True) -> None:
+        features, truth = gaussian(count, self.count, self.shares, self.moved)
+        ids = [f"s{self.count + row}" for row in range(count)]
+        held = [row % 5 == 0 for row in range(count)]
+        with closing(open_database(self.path, synchronous="NORMAL")) as db:
+            store = SampleStore(
+                db, inputs=INPUTS, classes=CLASSES, proof_share=0.0, max_samples=10_000, label_wait_s=1e6
+            )
+            times = [float(self.count + row) for row in range(count)]
+            served = Served(np.zeros((count, CLASSES), np.float32), "a" * 64, "b" * 64, 1, "root")
+            store.add(SampleBatch(ids, times, dict(features), holdouts=held), served, now_s=0.0)
+            if labels:
+                told = [Label(name, int(value)) for name, value, out in zip(ids, truth, held, strict=True) if out]
+                store.label(told, now_s=0.0)
+        self.count += count
+
+
+def _job(bundle: Bundle, samples: Path, **changes: object) -> AdaptationJob:
+    fields: dict[str, object] = {
+        "command_id": "between-rounds",
+        "duration_s": 30.0,
+        "bundle_dir": bundle.path,
+        "bundle": bundle.digest,
+        "weights_file": bundle.path / "weights.safetensors",
+        "weights": "a" * 64,
+        "samples_db": samples,
+        "max_samples": 2000,
+        "training_graph": "entropy-sgd",
+        "minimum": 0.02,
+        "maximum": 0.2,
+        "farthest": 0.5,
+        "batch_size": 40,
+    }
+    return AdaptationJob.model_validate({**fields, **changes})
+
+
+def _kept(followed: Followed, path: Path) -> SavedOverlay:
+    assert followed.overlay is not None
+    path.write_bytes(followed.overlay)
+    return decode_overlay(followed.overlay)
+
+
+def test_it_begins_with_the_newest_batch_and_goes_on_with_whole_ones(tmp_path: Path, adaptable: Bundle) -> None:
+    stream, kept, release = Stream(tmp_path / "samples.db"), tmp_path / "followed.bin", adaptable.initial_weights()
+    stream.comes(200)
+    first = _kept(follow(_job(adaptable, stream.path), adaptable, release), kept)
+    assert (first.batches, first.last) == (1, "s199")
+    stream.comes(120)
+    following = follow(_job(adaptable, stream.path, overlay_file=kept), adaptable, release)
+    second = _kept(following, kept)
+    assert (following.metrics["batches-anew"], second.batches, second.first) == (2, 3, first.first)
+    assert second.digest != first.digest == sha256_hex(encode_weights(first.weights()))
+    again = follow(_job(adaptable, stream.path, overlay_file=kept), adaptable, release)
+    assert again.overlay == second.encode()  # 16 samples of the train part wait, and nothing else came
+    assert again.metrics["batches-anew"] == again.metrics["judged-anew"] == 0
+
+
+def test_labels_since_it_began_judge_and_those_that_are_new_are_counted(tmp_path: Path, adaptable: Bundle) -> None:
+    stream, kept, release = Stream(tmp_path / "samples.db"), tmp_path / "followed.bin", adaptable.initial_weights()
+    stream.comes(300)
+    for number in range(12):
+        stream.comes(50)
+        job = _job(adaptable, stream.path, **({"overlay_file": kept} if number else {}))
+        done = follow(job, adaptable, release)
+        _kept(done, kept)
+    assert done.metrics["proof-examples"] >= 100
+    assert done.metrics["judged-anew"] == 10
+    assert done.metrics["proof-accuracy-after"] > done.metrics["proof-accuracy-before"] + 0.02
+    assert not done.metrics["made-worse"]
+
+
+def test_an_overlay_that_labels_find_worse_is_not_left(tmp_path: Path, adaptable: Bundle) -> None:
+    """The shares of the classes move and it is told that they do not: entropy trains the shift away."""
+    stream, kept = Stream(tmp_path / "samples.db", moved=0.0, shares=UNEVEN), tmp_path / "followed.bin"
+    harm = {"minimum": 1.0, "maximum": 1.0, "steps": 5}
+    release = adaptable.initial_weights()
+    stream.comes(100, labels=False)
+    _kept(follow(_job(adaptable, stream.path, **harm), adaptable, release), kept)
+    stream.comes(500)
+    done = follow(_job(adaptable, stream.path, overlay_file=kept, **harm), adaptable, release)
+    assert (done.overlay, done.metrics["made-worse"]) == (None, 1)
+    assert done.metrics["proof-accuracy-after"] < done.metrics["proof-accuracy-before"]
+
+
+def test_too_little_leaves_nothing(tmp_path: Path, adaptable: Bundle) -> None:
+    stream = Stream(tmp_path / "samples.db")
+    stream.comes(30)
+    done = follow(_job(adaptable, stream.path), adaptable, adaptable.initial_weights())
+    assert (done.overlay, done.metrics["batches"]) == (None, 0)
+
+
+def test_a_step_that_is_not_finite_leaves_nothing(tmp_path: Path, adaptable: Bundle) -> None:
+    """The graph's own guard skips such a step; weights that overflow by themselves are the adapter's to find."""
+    stream = Stream(tmp_path / "samples.db", moved=1e6)
+    stream.comes(100)
+    job = _job(adaptable, stream.path, minimum=1e16, maximum=1e16, farthest=1e30)
+    release = adaptable.initial_weights()
+    done = follow(job, adaptable, release)
+    if done.overlay is not None:
+        assert all(np.isfinite(tensor).all() for tensor in decode_overlay(done.overlay).weights().values())
+    else:
+        assert done.metrics["went-back"] == 1
+
+
+@pytest.mark.parametrize("place", [0, 31, 32, 40, -1])
+def test_a_bit_that_flipped_is_found(tmp_path: Path, adaptable: Bundle, place: int) -> None:
+    whole = SavedOverlay("a" * 64, 3, "s0", "s9", None, b"\0" * 100).encode()
+    assert decode_overlay(whole).encode() == whole
+    damaged = bytearray(whole)
+    damaged[place] ^= 1
+    for spoilt in (bytes(damaged), whole[:-1], b""):
+        with pytest.raises(DataError, match="overlay's file"):
+            decode_overlay(spoilt)
+
+
+def test_what_cannot_be_followed_is_named(tmp_path: Path, adaptable: Bundle) -> None:
+    assert unsuited(adaptable, "entropy-sgd") is None
+    assert "takes labels" in (unsuited(adaptable, "sgd") or "")
+    assert "no training graph 'entropy-sgd'" in (unsuited(tiny_bundle(tmp_path / "tiny"), "entropy-sgd") or "")
+    heads = [graph.name for graph in adaptable.manifest.training if graph.embedding is not None]
+    assert all(unsuited(adaptable, name) for name in heads)
