@@ -15,6 +15,8 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Natural = Annotated[int, Field(ge=1)]
 MOST_ROUNDS, MOST_SAMPLES = 10_000, 1_000_000_000
 Samples = Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
+_NAMED = 4
+"""Gateways that an error names."""
 
 
 class BridgeSection(Section):
@@ -166,12 +168,13 @@ class BridgeSettings(Section):
 
     @model_validator(mode="after")
     def _cohorts_are_of_one_graph(self) -> Self:
-        others = {graph for graph in self.round.gateway_graphs.values() if graph != self.round.training_graph}
-        if others and self.strategy.name not in ("fedavg", "fedadam"):
+        usual, compared = self.round.training_graph, self.strategy.name not in ("fedavg", "fedadam")
+        others = [f"{name} {graph!r}" for name, graph in self.round.gateway_graphs.items() if graph != usual]
+        if others and compared:
             raise ValueError(
-                f"[round] gateway_graphs has {sorted(others)[0]!r}, training_graph is {self.round.training_graph!r}:"
-                f" name = {self.strategy.name!r} compares gateways by what they trained, so all must train the same;"
-                ' take [strategy] name = "fedavg"'
+                f"[round] gateway_graphs: {', '.join(others[:_NAMED])}{' ...' if others[_NAMED:] else ''} where the"
+                f" others train {usual!r}; name = {self.strategy.name!r} compares gateways by what they trained, so all"
+                ' must train the same task: take [strategy] name = "fedavg", or leave gateway_graphs out'
             )
         return self
 

@@ -189,7 +189,7 @@ class LabelJoin:
             name, task = self._named(seq)
             if value >= self._task_classes.get(task or "", self._classes or 0):
                 fit[place] = False
-                _log.warning("label_refused", id=name, value=int(value), task=task)
+                _log.warning("labels_refused", count=1, id=name, value=int(value), task=task)
         count(self._db, "refused_labels", int((~fit).sum()))
         return fit
 

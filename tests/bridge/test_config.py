@@ -51,6 +51,15 @@ def test_tls_files_are_found_beside_the_file(tmp_path: Path) -> None:
             ["[round]", "learning_rate_min = 0.01 must be at most the rate 0.003"],
         ),
         ('[bridge]\nfleet = "a"\n[round]\nlearning_rate_min = 0.001\n', ["[round]", "of no use with schedule"]),
+        (
+            '[bridge]\nfleet = "a"\n[round]\ntraining_graph = "press-adam"\n'
+            '[round.gateway_graphs]\ng7 = "weld-adam"\ng8 = "press-adam"\ng9 = "cut-adam"\n',
+            [
+                "[round] gateway_graphs: g7 'weld-adam', g9 'cut-adam' where the others train 'press-adam'",
+                "name = 'clma' compares gateways",
+                'take [strategy] name = "fedavg", or leave gateway_graphs out',
+            ],
+        ),
         ('[bridge]\nfleet = "a"\n[strategy]\nname = "magic"\n', ["[strategy] name = 'magic'", "clma"]),
         ('[bridge]\nfleet = "a"\n[strategy]\ncut = true\n', ["[strategy]", "cut = true: true is not a value"]),
         ('[bridge]\nfleet = "a"\n[strategy]\ncandidates = true\n', ["[strategy]", "candidates = true"]),

@@ -71,12 +71,30 @@ def looped() -> onnx.ModelProto:
     return headed([loop], 4, {"three": np.array(3, dtype=np.int64)})
 
 
+def scanned() -> onnx.ModelProto:
+    """A running sum over the values of each row, squashed, by a loop over a dimension."""
+    free = ["rows"]
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["sum", "value"], ["sum.next"]),
+            helper.make_node("Tanh", ["sum.next"], ["bent"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, free) for name in ("sum", "value")],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, free) for name in ("sum.next", "bent")],
+    )
+    along = {"num_scan_inputs": 1, "scan_input_axes": [1], "scan_output_axes": [1]}
+    scan = helper.make_node("Scan", ["start", "m"], ["end", "f"], name="the_scan", body=body, **along)
+    return headed([node("ReduceMax", "m", "start", axes=[1], keepdims=0), scan], 4)
+
+
 BACKBONES: dict[str, Callable[[], onnx.ModelProto]] = {
     "LSTM": lambda: recurrent("LSTM", 4),
     "GRU": lambda: recurrent("GRU", 3),
     "RNN": lambda: recurrent("RNN", 1),
     "If": branched,
     "Loop": looped,
+    "Scan": scanned,
     "Hardmax": lambda: headed([node("Hardmax", "m", "f")], 4),
     "ConcatFromSequence": lambda: headed(
         [node("SequenceConstruct", "m m", "several"), node("ConcatFromSequence", "several", "f", axis=1)], 8
