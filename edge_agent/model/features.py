@@ -58,8 +58,19 @@ def check_features(features: Mapping[str, NDArray[Any]], inputs: Sequence[Tensor
     for name in features:
         if name not in known:
             raise DataError(f"input {name!r} is unknown to the model")
-    sizes = {len(features[name]) for name in known}
-    if len(sizes) > 1:
+    return check_lengths(features)
+
+
+def check_lengths(features: Mapping[str, NDArray[Any]]) -> int:
+    """The batch size that all inputs have; there must be one.
+
+    Raises:
+        DataError: an input is a single number, or batches differ.
+    """
+    if any(not array.shape for array in features.values()):
+        raise DataError("an input has no batch dimension")
+    sizes = {len(array) for array in features.values()}
+    if len(sizes) != 1:
         raise DataError(f"inputs disagree on the batch: {sorted(sizes)}")
     return sizes.pop()
 

@@ -1,13 +1,15 @@
 """Inference with weights supplied from outside the graph."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle
-from edge_agent.model.features import InputCheck
+from edge_agent.model.features import InputCheck, check_lengths
 from edge_agent.model.session import Session
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.manifest import Manifest
@@ -81,7 +83,32 @@ class InferenceModel:
             DataError: as :meth:`run`.
         """
         self._check(features)
-        return self._session.single(features, self._wanted)
+        return self._session.listed(features, self._wanted)[0]
+
+    def predict_in_runs(
+        self, features: Mapping[str, NDArray[Any]], outputs: Sequence[str], *, run_rows: int, most_s: float
+    ) -> list[NDArray[Any]]:
+        """Outputs of a long batch, ``run_rows`` samples a run.
+
+        Args:
+            outputs: those wanted, at least one.
+            most_s: no run but the first begins when so much time has passed: the outputs are then of the first rows.
+
+        Raises:
+            DataError: as :meth:`run`.
+        """
+        until_s = time.monotonic() + most_s
+        rows, done = check_lengths(features), 0
+        self._check({name: array[:run_rows] for name, array in features.items()})  # as the first run, so all are
+        runs: list[list[NDArray[Any]]] = []
+        while done < rows and (not runs or time.monotonic() < until_s):
+            feeds = {name: array[done : done + run_rows] for name, array in features.items()}
+            runs.append(self._session.listed(feeds, outputs))
+            done = min(rows, done + run_rows)
+        joined = [np.concatenate(parts) for parts in zip(*runs, strict=True)]
+        if any(len(values) != done for values in joined):
+            raise DataError(f"predictions for {done} samples have {[len(values) for values in joined]} rows")
+        return joined
 
 
 def primary_output(manifest: Manifest) -> str:

@@ -85,23 +85,19 @@ class Session:
             DataError: onnxruntime refuses the values.
         """
         wanted = self.outputs if outputs is None else outputs
-        try:
-            values = self.native.run(wanted, feeds)
-        except RUNTIME_ERRORS as error:
-            raise DataError(f"{self.what} cannot run: {first_line(error)}") from error
-        return dict(zip(wanted, values, strict=True))
+        return dict(zip(wanted, self.listed(feeds, wanted), strict=True))
 
-    def single(self, feeds: Mapping[str, NDArray[Any]], wanted: Sequence[str]) -> NDArray[Any]:
-        """The one output that is ``wanted``.
+    def listed(self, feeds: Mapping[str, NDArray[Any]], wanted: Sequence[str]) -> list[NDArray[Any]]:
+        """The outputs that are ``wanted``, in that order.
 
         Raises:
             DataError: as :meth:`run`.
         """
         try:
-            output: NDArray[Any] = self.native.run(wanted, feeds)[0]
+            outputs: list[NDArray[Any]] = self.native.run(wanted, feeds)
         except RUNTIME_ERRORS as error:
             raise DataError(f"{self.what} cannot run: {first_line(error)}") from error
-        return output
+        return outputs
 
 
 def first_line(error: Exception) -> str:

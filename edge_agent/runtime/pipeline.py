@@ -1,6 +1,7 @@
 """The hot path's thread: source, prediction, sink, and on to the recorder."""
 
 import queue
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import structlog
@@ -75,19 +76,27 @@ class Pipeline(ThreadPart):
                 self.pulse.rest()
                 _log.info("source_finished", served=self.served_samples)
                 return
-            self._take(read.samples, read.labels)
+            self._take(read.samples, read.labels, read.run_rows)
 
-    def _take(self, batch: SampleBatch | None, labels: list[Label]) -> None:
-        if batch is not None and batch.ids and not self._server.active.tasks:
-            made = self._predict(batch)
-            self._hand_on(None if made is None else batch, made, labels)
-            return
-        parts = self._parts(batch) if batch is not None and len(batch.ids) else []
-        served = [(part, made) for part in parts if (made := self._predict(part)) is not None]
-        for part, made in served[:-1]:
-            self._hand_on(part, made, [])
-        last = served[-1] if served else (None, None)
-        self._hand_on(last[0], last[1], labels)
+    def _take(self, batch: SampleBatch | None, labels: list[Label], run_rows: int | None) -> None:
+        parts = self._parts(batch) if batch is not None and batch.ids else []
+        last: tuple[SampleBatch | None, Served | None] = None, None
+        for served in (served for part in parts for served in self._predicted(part, run_rows)):
+            self._hand_on(*last, [])
+            last = served
+        self._hand_on(*last, labels)
+
+    def _predicted(self, batch: SampleBatch, run_rows: int | None) -> Iterator[tuple[SampleBatch, Served]]:
+        """What was predicted of a batch, in order: in several parts where its runs take long or one is refused."""
+        part, made = self._first_of(batch, run_rows)
+        if made is not None:
+            yield part, made
+        while len(part.ids) < len(batch.ids) and not self._stopping.is_set():
+            self.pulse.beat()
+            batch = batch.rows(len(part.ids), len(batch.ids))
+            part, made = self._first_of(batch, run_rows)
+            if made is not None:
+                yield part, made
 
     def _parts(self, batch: SampleBatch) -> list[SampleBatch]:
         parts, unknown = by_task(batch, self._server.active.tasks)
@@ -98,16 +107,22 @@ class Pipeline(ThreadPart):
             _log.warning("task_unknown", task=task, count=len(ids), id=ids[0], known=self._server.active.tasks)
         return parts
 
-    def _predict(self, batch: SampleBatch) -> Served | None:
+    def _first_of(self, batch: SampleBatch, run_rows: int | None) -> tuple[SampleBatch, Served | None]:
+        """As much of a batch as was predicted in one go, or refused: then without predictions."""
+        in_runs = run_rows is not None and run_rows < len(batch.ids)
         try:
-            served = self._server.process(batch)
+            served = self._server.process(batch, run_rows)
         except DataError as error:
+            if in_runs:  # only those of the run that is refused are
+                return self._first_of(batch.rows(0, run_rows or 0), None)
             self.refused_samples += len(batch.ids)
             _log.warning("samples_refused", problem=str(error), count=len(batch.ids))
-            return None
+            return batch, None
+        if in_runs and len(served.outputs) < len(batch.ids):
+            batch = batch.rows(0, len(served.outputs))
         self.served_samples += len(batch.ids)
         self._sink.write(batch.ids, batch.times, served.outputs, served.weights, task_of(batch))
-        return served
+        return batch, served
 
     def _hand_on(self, batch: SampleBatch | None, served: Served | None, labels: list[Label]) -> None:
         if batch is None and not labels:

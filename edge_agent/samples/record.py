@@ -89,6 +89,17 @@ class SampleBatch:
     tasks: list[str | None] = field(default_factory=list)
     faulty: NDArray[np.bool_] | None = None
 
+    def rows(self, start: int, stop: int) -> "SampleBatch":
+        """Samples ``start`` to before ``stop``; no reading is taken for broken yet."""
+        return SampleBatch(
+            self.ids[start:stop],
+            self.times[start:stop],
+            {name: array[start:stop] for name, array in self.features.items()},
+            self.groups[start:stop],
+            self.holdouts[start:stop],
+            self.tasks[start:stop],
+        )
+
     @classmethod
     def of(cls, samples: list[Sample]) -> "SampleBatch":
         """Stack samples whose features are of the same names and shapes; at least one."""

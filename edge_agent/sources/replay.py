@@ -18,6 +18,8 @@ from edge_agent.wire.manifest import TensorSpec
 
 # After a stall at most this much is made up for at full speed; the rest of the schedule moves back.
 CATCH_UP_S = 1.0
+READ_ROWS = 64
+"""Batches that are all due are given in one read, up to so many rows: what a read costs, they share."""
 
 _log = structlog.get_logger(__name__)
 
@@ -26,7 +28,8 @@ class ReplaySource:
     """Plays a recording: sample k of the play is due k / rate_hz seconds after the first read.
 
     The schedule does not drift: it counts from its start, on the monotonic clock. A batch is given
-    when its last sample is due. Labels come ``delay`` seconds after their samples, so with
+    when its last sample is due, together with those behind it that are due as well; the model still predicts them
+    batch by batch. Labels come ``delay`` seconds after their samples, so with
     different delays out of order; labels still due when the recording ends are waited for.
 
     Sample time is the file's ``time``, else row / rate_hz; every pass moves it on by the looped span.
@@ -38,7 +41,7 @@ class ReplaySource:
         rate_hz: samples a second, > 0.
         loop: begin again at the end.
         loop_from_row: where later passes begin.
-        batch_size: samples a read, >= 1; the last of a pass may be fewer.
+        batch_size: samples a run of the model, >= 1; the last of a pass may be fewer.
         delay_s: from sample to label where the file has no ``delay``.
         first_pass: number of the first pass. Ids are unique for ever only if whoever starts
             the source anew over the same store passes a number not yet used.
@@ -117,8 +120,8 @@ class ReplaySource:
             if now_s - due_s > CATCH_UP_S:
                 self._fall_back(now_s - due_s)
                 now_s = min(now_s, self._now_s())
-            samples = self._take(size)
-        return SourceBatch(samples, self._labels.due(now_s))
+            samples = self._take(max(size, self._due_rows(now_s)))
+        return SourceBatch(samples, self._labels.due(now_s), self._batch_size)
 
     def close(self) -> None:
         """End the replay; a read under way returns."""
@@ -148,6 +151,12 @@ class ReplaySource:
             self._row = self._loop_from_row
             self._pass += 1
         return min(self._batch_size, self._recording.rows - self._row)
+
+    def _due_rows(self, now_s: float) -> int:
+        """Rows of the whole batches of this pass that are due by now, as far as a read goes."""
+        due = int(now_s * self._rate_hz) - self._played  # one less than that, perhaps: a product is rounded
+        most = min(due, self._recording.rows - self._row, READ_ROWS)
+        return most // self._batch_size * self._batch_size
 
     def _take(self, size: int) -> SampleBatch:
         recording, start, stop = self._recording, self._row, self._row + size

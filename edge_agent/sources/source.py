@@ -8,10 +8,15 @@ from edge_agent.samples.record import Label, SampleBatch
 
 @dataclass(slots=True)  # not frozen: one is made for every read, and a frozen one takes three times as long
 class SourceBatch:
-    """What one read gave; samples and labels are separate, and either may be missing."""
+    """What one read gave; samples and labels are separate, and either may be missing.
+
+    Attributes:
+        run_rows: samples that are predicted in one run of the model; None: all.
+    """
 
     samples: SampleBatch | None = None
     labels: list[Label] = field(default_factory=list)
+    run_rows: int | None = None
 
 
 class Source(Protocol):

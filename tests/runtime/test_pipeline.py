@@ -1,15 +1,19 @@
 import threading
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from numpy.typing import NDArray
+from onnx import helper, numpy_helper
 
 from edge_agent.errors import TransientError
-from edge_agent.model.bundle import Bundle
+from edge_agent.model.bundle import Bundle, file_digests, write_bundle
 from edge_agent.runtime.pipeline import QUEUE_BATCHES, Pipeline
 from edge_agent.samples.record import Label, SampleBatch
+from edge_agent.serving import server
 from edge_agent.serving.server import ModelServer
 from edge_agent.sources.source import SourceBatch
 from tests.runtime.bench import samples
@@ -111,6 +115,54 @@ def test_a_batch_that_does_not_fit_is_refused_and_serving_goes_on(bundle: Bundle
     assert (one.refused_samples, one.served_samples, sink.ids) == (4, 2, ["s4", "s5"])
     kept = [one.recordables.get_nowait() for _ in range(one.recordables.qsize())]
     assert [(item.batch is not None, item.labels) for item in kept] == [(False, labels), (True, [])]
+
+
+def looking_up(bundle: Bundle, path: Path) -> Bundle:
+    """The tiny net, which also looks each feature up in a table of twenty entries: a hundred is refused."""
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    model = onnx.load_from_string(files["infer.onnx"])
+    for node in model.graph.node:
+        node.output[:] = ["sums" if name == "logits" else name for name in node.output]
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(20, np.float32), "table"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1]), "axes"))
+    model.graph.node.extend(
+        [
+            helper.make_node("Cast", ["x"], ["places"], to=onnx.TensorProto.INT64),
+            helper.make_node("Gather", ["table", "places"], ["entries"]),
+            helper.make_node("ReduceSum", ["entries", "axes"], ["nothing"]),
+            helper.make_node("Add", ["sums", "nothing"], ["logits"]),
+        ]
+    )
+    files["infer.onnx"] = model.SerializeToString()
+    return write_bundle(path, bundle.manifest.model_copy(update={"files": file_digests(files)}), files)
+
+
+def test_of_a_long_read_only_the_run_that_is_refused_is_lost(bundle: Bundle, tmp_path: Path) -> None:
+    batch, labels = samples(0, 8), [Label("s0", 1)]
+    batch.features["x"][3] = 100.0
+    one, sink = played(looking_up(bundle, tmp_path / "looking-up"), [SourceBatch(batch, labels, 2)])
+    assert (one.served_samples, one.refused_samples) == (6, 2)
+    assert sink.ids == ["s0", "s1", "s4", "s5", "s6", "s7"]
+    kept = [one.recordables.get_nowait() for _ in range(one.recordables.qsize())]
+    assert [item.batch.ids for item in kept if item.batch is not None] == [["s0", "s1"], ["s4", "s5", "s6", "s7"]]
+    assert [item.labels for item in kept] == [[], labels]
+
+
+def test_a_long_read_is_predicted_run_by_run_and_handed_on_as_soon_as_runs_take_long(
+    bundle: Bundle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch, labels = samples(0, 7), [Label("s0", 1)]
+    whole, sink = played(bundle, [SourceBatch(batch, labels, 3)])
+    monkeypatch.setattr(server, "RUNS_S", 0.0)
+    parts, slow_sink = played(bundle, [SourceBatch(batch, labels, 3)])
+    (item,) = [whole.recordables.get_nowait() for _ in range(whole.recordables.qsize())]
+    assert item == (batch, item.served, labels)
+    kept = [parts.recordables.get_nowait() for _ in range(parts.recordables.qsize())]
+    assert [(len(item.batch.ids), item.labels) for item in kept if item.batch] == [(3, []), (3, []), (1, labels)]
+    assert slow_sink.ids == sink.ids == batch.ids
+    runs = [ModelServer(bundle, tiny_weights(), "a" * 64, 1, "root").process(batch.rows(k, k + 3)) for k in (0, 3, 6)]
+    np.testing.assert_array_equal(np.concatenate(sink.outputs), np.concatenate([run.outputs for run in runs]))
+    np.testing.assert_array_equal(np.concatenate(slow_sink.outputs), np.concatenate(sink.outputs))
 
 
 def test_values_that_are_not_finite_are_served_too(bundle: Bundle) -> None:

@@ -139,6 +139,9 @@ def test_an_embedding_comes_with_the_prediction_only_where_a_monitor_asks(tmp_pa
         np.testing.assert_allclose(served.outputs, logits(weights, x), rtol=1e-5)
         if monitored:
             np.testing.assert_array_equal(served.embeddings, np.maximum(x, 0))
+            in_runs = ModelServer(embedded, weights, DIGESTS[0], 1, "root").process(batch_of(x), 2)
+            np.testing.assert_array_equal(in_runs.embeddings, np.maximum(x, 0))
+            np.testing.assert_allclose(in_runs.outputs, logits(weights, x), rtol=1e-5)
         else:
             assert served.embeddings is None
     unwanted = _with_embedding(bundle, tmp_path / "unwanted", monitored=True)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import ConfigError
 from edge_agent.samples.record import SampleBatch
-from edge_agent.sources.replay import CATCH_UP_S, ReplaySource
+from edge_agent.sources.replay import CATCH_UP_S, READ_ROWS, ReplaySource
 from edge_agent.wire.manifest import TensorSpec
 
 INPUTS = [TensorSpec(name="x", dtype="float32", shape=["n", 2])]
@@ -66,6 +66,24 @@ def test_every_row_comes_once_with_its_label_then_the_end(tmp_path: Path) -> Non
     assert np.concatenate([batch.features["x"] for batch in batches])[:, 0].tolist() == list(range(0, 20, 2))
     assert [time_s for batch in batches for time_s in batch.times] == [row / 10 for row in range(ROWS)]
     assert source.read(0.0) is None
+
+
+def test_batches_that_are_all_due_come_in_one_read_and_are_predicted_one_by_one(tmp_path: Path) -> None:
+    clock = Clock()
+    path = tmp_path / "long.npz"
+    rows = 2 * READ_ROWS + 7
+    np.savez(path, x=np.zeros((rows, 2), np.float32), label=np.arange(rows))
+    source = ReplaySource(path, INPUTS, rate_hz=1000, batch_size=5, delay_s=0.5, loop=True, clock=clock)
+    source.read(0.0)
+    clock.now_s += 0.5  # 501 samples are due
+    reads = [source.read(0.0) for _ in range(6)]
+    assert [read and (read.samples and len(read.samples.ids), read.run_rows) for read in reads] == [
+        (60, 5), (60, 5), (15, 5), (60, 5), (60, 5), (15, 5)
+    ]  # fmt: skip
+    names = [name for read in reads if read is not None and read.samples is not None for name in read.samples.ids]
+    assert names == [f"{row}-{played}" for played in (0, 1) for row in range(rows)]
+    labels = [label.id for read in reads if read is not None for label in read.labels]
+    assert labels == ["0-0"]
 
 
 def test_the_schedule_does_not_drift(tmp_path: Path) -> None:

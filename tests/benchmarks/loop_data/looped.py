@@ -86,15 +86,19 @@ def agent(settings: Path, batch: int) -> dict[str, Any]:
 
 
 class Unhurried:
-    """The agent's replay, as fast as it is taken; it waits for the recorder alone, since nothing may be dropped."""
+    """The agent's replay, as fast as it is taken; it waits for the recorder alone, since nothing may be dropped.
+
+    Everything is always due: a read gives as many batches as the replay gives at once, and the model still runs once
+    a batch.
+    """
 
     bad_messages = 0
 
     def __init__(self, settings: Any, manifest: Any, batch: int) -> None:
-        from edge_agent.sources.replay import ReplaySource
+        from edge_agent.sources.replay import READ_ROWS, ReplaySource
 
         section = settings.source
-        self._now_s, self._step_s = 0.0, batch / section.rate_hz
+        self._now_s, self._step_s = 0.0, max(batch, READ_ROWS) / section.rate_hz
         self.recorder_waits: Callable[[], int] = lambda: 0
         self.replay = ReplaySource(
             section.path,
@@ -106,7 +110,7 @@ class Unhurried:
         )
 
     def read(self, timeout_s: float) -> Any:
-        """The next batch; it is always due."""
+        """What the replay gives next; it is always due."""
         while self.recorder_waits() >= HALF_FULL:
             time.sleep(FULL_WAIT_S)
         self._now_s += self._step_s
