@@ -1,5 +1,6 @@
 """A look at the stream between rounds: what is followed, what judges, what is left for the next time."""
 
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from edge_agent.training.adaptation import Followed, follow
 from edge_agent.training.job import AdaptationJob
 from edge_agent.training.overlay_file import SavedOverlay, decode_overlay
 from edge_agent.training.suited import unsuited
+from edge_agent.training.supervisor import TrainingSupervisor
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.manifest import TensorSpec
 from edge_agent.wire.tensors import encode_weights
@@ -139,6 +141,23 @@ def test_a_step_that_is_not_finite_leaves_nothing(tmp_path: Path, adaptable: Bun
         assert all(np.isfinite(tensor).all() for tensor in decode_overlay(done.overlay).weights().values())
     else:
         assert done.metrics["went-back"] == 1
+
+
+def test_the_worker_process_follows_and_leaves_its_file(tmp_path: Path, adaptable: Bundle) -> None:
+    stream = Stream(tmp_path / "samples.db")
+    stream.comes(200)
+    digest = sha256_hex((adaptable.path / "weights.safetensors").read_bytes())
+    worker = TrainingSupervisor(tmp_path / "work")
+    worker.start(_job(adaptable, stream.path, weights=digest))
+    deadline_s = time.monotonic() + 60
+    while (outcome := worker.poll()) is None and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert outcome is not None
+    assert outcome.ok, outcome
+    assert outcome.overlay is not None
+    here = follow(_job(adaptable, stream.path), adaptable, adaptable.initial_weights())
+    assert outcome.overlay.read_bytes() == here.overlay
+    assert outcome.metrics["batches"] == 1
 
 
 @pytest.mark.parametrize("place", [0, 31, 32, 40, -1])
