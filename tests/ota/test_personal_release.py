@@ -1,6 +1,5 @@
 """Personal values and releases, by the updater itself."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,18 +20,6 @@ from tests.training.tiny_bundle import CLASSES, FEATURES, tiny_samples, tiny_wei
 @pytest.fixture(scope="module", params=["b", "w"])
 def bundle(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Bundle:
     return personal_bundle(tmp_path_factory.mktemp("bundle") / "personal", personal=request.param)
-
-
-@pytest.fixture
-def maps(bundle: Bundle) -> FleetMaps:
-    return maps_of(bundle)
-
-
-@pytest.fixture
-def gateway(tmp_path: Path, maps: FleetMaps, bundle: Bundle) -> Iterator[GatewayParts]:
-    parts = GatewayParts(tmp_path, maps, bundle)
-    yield parts
-    parts.close()
 
 
 def personal_name(bundle: Bundle) -> str:
