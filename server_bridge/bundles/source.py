@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped] 
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import LossName
 from server_bridge.bundles.gradients.graph import read_by
+from server_bridge.bundles.opening import refuse_deadly
 
 MODEL_CAP_BYTES = 1024 * 1024 * 1024
 _EXTERNAL = "put that file beside it, or export all into one (torch: external_data=False)"
@@ -25,7 +26,8 @@ def read_model(model: onnx.ModelProto | Path) -> onnx.ModelProto:
     """A model as it is, or from its file.
 
     Raises:
-        DataError: the file is absent, too large, cannot be read, is no ONNX file, or lacks the file of its weights.
+        DataError: the file is absent, too large, cannot be read, is no ONNX file, lacks the file of its weights, or
+            kills the process that opens it.
     """
     if isinstance(model, onnx.ModelProto):
         return model
@@ -35,13 +37,15 @@ def read_model(model: onnx.ModelProto | Path) -> onnx.ModelProto:
     try:
         if model.stat().st_size > MODEL_CAP_BYTES:
             raise DataError(f"{model} has {model.stat().st_size} bytes, the cap is {MODEL_CAP_BYTES}")
-        return onnx.load(model)
+        read = onnx.load(model)
     except OSError as error:
         raise DataError(f"{model} cannot be read: {error}") from error
     except onnx.checker.ValidationError as error:
         raise DataError(f"{model} keeps its weights in another file: {error}", _EXTERNAL) from error
     except (DecodeError, ValueError) as error:
         raise DataError(f"{model} is not an ONNX file: {error}") from error
+    refuse_deadly(model, read)
+    return read
 
 
 def served_model(model: onnx.ModelProto, loss: LossName) -> onnx.ModelProto:

@@ -1,0 +1,43 @@
+"""A model that onnxruntime dies of is refused by name, and the build lives on."""
+
+from pathlib import Path
+
+import onnx
+import onnxruntime as ort
+import pytest
+
+from edge_agent.errors import DataError
+from server_bridge.bundles.build import BuildSettings, build_bundle
+from server_bridge.bundles.opening import main, refuse_deadly
+from server_bridge.bundles.source import read_model
+from tests.bundles.gradients.test_frozen import looped
+from tests.bundles.nets import mlp
+
+DEADLY = Path(__file__).parent / "exported" / "files" / "embedding-bag-as-traced.onnx"
+
+
+@pytest.mark.skipif(not ort.__version__.startswith("1.32."), reason="other versions may open it")
+def test_a_file_that_kills_onnxruntime_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    settings = BuildSettings(["*"], "cross-entropy")
+    words = (
+        r"embedding-bag-as-traced\.onnx: onnxruntime 1\.32\.\d+ dies of it \(SIGSEGV\); it has If, Loop \(export it opt"
+    )
+    with pytest.raises(DataError, match=words):
+        build_bundle(DEADLY, tmp_path / "c.npz", settings, tmp_path / "bundle")
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_loop_that_runs_is_read(tmp_path: Path) -> None:
+    onnx.save(looped(), tmp_path / "m.onnx")
+    assert read_model(tmp_path / "m.onnx") == looped()
+
+
+def test_what_is_refused_in_an_orderly_way_is_left_to_the_build(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"no model")
+    assert main([str(tmp_path / "m.onnx")]) == 1
+    refuse_deadly(tmp_path / "m.onnx", looped())
+
+
+def test_a_model_without_branches_costs_no_process(tmp_path: Path) -> None:
+    """It would not be found."""
+    refuse_deadly(tmp_path / "absent.onnx", mlp())
