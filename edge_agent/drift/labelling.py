@@ -149,7 +149,7 @@ def _log_ratio(lean: NDArray[np.float64], counts: NDArray[np.int64], taken: NDAr
     """Log likelihood of the labelled set, tilted over uniform, given its size."""
     total = int(taken.sum())
     product = np.ones(1)
-    for value in np.unique(lean[counts > 0]).tolist():
+    for value in sorted(set(lean[counts > 0].tolist())):
         many = int(counts[lean == value].sum())
         product = np.convolve(product, _choices(many) * np.exp(value * np.arange(many + 1)))
     uniform = _choices(int(counts.sum()))[total]

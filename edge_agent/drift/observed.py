@@ -30,6 +30,18 @@ class Observed:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def part(self, start: int, stop: int) -> "Observed":
+        """Rows ``start`` to before ``stop``: views."""
+        some = slice(start, stop)
+        return Observed(
+            self.ids[some],
+            self.times_s[some],
+            self.features[some],
+            self.outputs[some],
+            None if self.embeddings is None else self.embeddings[some],
+            None if self.faulty is None else self.faulty[some],
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
@@ -49,3 +61,8 @@ class Labelled:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def part(self, start: int, stop: int) -> "Labelled":
+        """Rows ``start`` to before ``stop``: views."""
+        some = slice(start, stop)
+        return Labelled(self.ids[some], self.times_s[some], self.losses[some], self.delays_s[some])

@@ -36,6 +36,9 @@ ServedPart = tuple[SampleBatch, Served]
 class DriftWatch:
     """Steps every monitor over batches of its size, by the active weights' samples, and the policy after each.
 
+    All full batches that a call brings are one step of their monitor, which finds of each what it would find alone: a
+    fast stream costs less a sample, a slow one is judged at every batch.
+
     Labelled samples are judged in the order in which their labels came, each once: a restart, or a disk that was full,
     takes up where the last commit stood. Served samples are judged as they are recorded; those of a batch that was not
     full at a kill are not judged. A flag that the disk refused is raised when the disk is back.
@@ -213,8 +216,8 @@ class DriftWatch:
             batches = self._served[one.monitor.name]
             if one.monitor.role is Role.ACCURACY and not own_weights_serve(self.rules, active):
                 batches.clear()  # it knows the mistakes of the bundle's own weights, and no others'
-            while (full := batches.take()) is not None:
-                at = self._judging.served(at, one.monitor, full, batches.began, active)
+            while (whole := batches.take()) is not None:
+                at = self._judging.served(at, one.monitor, whole, batches.began, active)
         return at
 
     def _pieces(self, served: Sequence[ServedPart], active: Prepared) -> Iterator[Observed]:
@@ -232,9 +235,10 @@ class DriftWatch:
         mine = (row for row in rows if at.place.judges(row.weights) and row.arrival > cursor)
         self._buffer += [row for row in mine if row.part is not Part.UNFIT]  # a broken sensor is no drift
         size = self.rules.labelled.monitor.batch_size
-        for start in range(0, len(self._buffer) - size + 1, size):
-            at = self._judging.labelled(at, self._buffer[start : start + size], active)
-        waiting = self._buffer[len(self._buffer) // size * size :]
+        full = len(self._buffer) // size * size
+        if full:
+            at = self._judging.labelled(at, self._buffer[:full], active)
+        waiting = self._buffer[full:]
         return self._judging.early(at, waiting, active) if waiting else at
 
     def _settle(self, at: Standing, now_s: float | None) -> int:

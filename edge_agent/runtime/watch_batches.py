@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,8 @@ from edge_agent.serving.server import Served
 
 REWOUND_ROWS = 4096
 """Samples kept to be judged again while the disk refuses; older ones are passed over."""
+TOGETHER_ROWS = 512
+"""Samples that are judged in one call: of more, each costs hardly less, and their scores leave the cache."""
 BATCHES_REMEMBERED = 512
 """For saying where a change began that a monitor dates back; about 100 bytes each."""
 
@@ -60,7 +63,7 @@ class ServedBatches:
 
     def rewind(self) -> None:
         """What was taken since the last :meth:`settled` waits again: its judgement was not kept."""
-        for _ in self._taken:
+        for _ in range(sum(len(whole) for whole in self._taken) // self._size):
             self._began.pop()
         self._pieces = [*self._taken, *self._pieces]
         self._taken = []
@@ -69,32 +72,40 @@ class ServedBatches:
             self._waiting -= len(self._pieces.pop(0))
 
     def take(self) -> Observed | None:
-        """The next full batch; None: too few wait."""
-        if self._waiting < self._size:
+        """All full batches that wait, up to ``TOGETHER_ROWS``, one after the other; None: too few samples wait."""
+        batches = min(self._waiting, max(TOGETHER_ROWS, self._size)) // self._size
+        if batches == 0:
             return None
+        whole = joined(self._cut(batches * self._size))
+        self._taken.append(whole)
+        for first in range(0, len(whole), self._size):
+            self._began.append(Began(whole.ids[first], float(whole.times_s[first]), self._size))
+        return whole
+
+    def _cut(self, wanted: int) -> list[Observed]:
+        self._waiting -= wanted
         taken: list[Observed] = []
-        wanted = self._size
         while wanted:
             first = self._pieces[0]
             if len(first) <= wanted:
                 taken.append(self._pieces.pop(0))
             else:
-                taken.append(part_of(first, 0, wanted))
-                self._pieces[0] = part_of(first, wanted, len(first))
+                taken.append(first.part(0, wanted))
+                self._pieces[0] = first.part(wanted, len(first))
             wanted -= len(taken[-1])
-        self._waiting -= self._size
-        batch = joined(taken)
-        self._taken.append(batch)
-        self._began.append(Began(batch.ids[0], float(batch.times_s[0]), self._size))
-        return batch
+        return taken
 
-    def began(self, samples: int | None) -> Began:
+    def began(self, samples: int | None, later: int = 0) -> Began:
         """Where the latest ``samples`` began, to within a batch; the latest batch, if not told.
 
         What lies further back than is remembered began with the earliest batch that is.
+
+        Args:
+            later: batches that were taken after the latest that is meant.
         """
-        found, reached = self._began[-1], 0
-        for one in reversed(self._began):
+        latest = min(later, len(self._began) - 1)
+        found, reached = self._began[-1 - latest], 0
+        for one in islice(reversed(self._began), latest, None):
             found, reached = one, reached + one.rows
             if samples is None or reached >= samples:
                 break
@@ -131,14 +142,9 @@ def of_task(piece: Observed, tasks: Sequence[str | None], first: str | None) -> 
     return _rows_of(piece, np.flatnonzero([task in (None, first) for task in tasks]))
 
 
-def part_of(whole: Observed, start: int, stop: int) -> Observed:
-    """Rows ``start`` to before ``stop``."""
-    return _rows_of(whole, slice(start, stop))
-
-
-def _rows_of(whole: Observed, rows: slice | NDArray[np.intp]) -> Observed:
+def _rows_of(whole: Observed, rows: NDArray[np.intp]) -> Observed:
     return Observed(
-        ids=whole.ids[rows] if isinstance(rows, slice) else [whole.ids[row] for row in rows.tolist()],
+        ids=[whole.ids[row] for row in rows.tolist()],
         times_s=whole.times_s[rows],
         features=whole.features[rows],
         outputs=whole.outputs[rows],

@@ -1,7 +1,8 @@
-"""One batch judged: the monitor's step, the policy's ruling, and the flag that may follow."""
+"""Batches judged: the monitor's steps, the policy's ruling after each, and the flag that may follow."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,8 @@ class Judged:
         ids, times_s: of the batch's samples.
         losses: of a batch of labelled samples; None: of one without labels.
         ruling: verdict, what the batch meant, and whether a flag is raised.
-        at: the standing after it; ``at.events[-1]`` is the flag, if one is raised.
+        at: the standing after it; ``at.events[-1]`` is the flag, if one is raised. The monitor's state in it is that
+            after all batches that were judged together.
     """
 
     monitor: str
@@ -72,46 +74,115 @@ class Judging:
     problems: dict[str, str] = field(default_factory=dict)
 
     def served(
-        self, at: Standing, monitor: Monitor, batch: Observed, began: Callable[[int | None], Began], active: Prepared
+        self,
+        at: Standing,
+        monitor: Monitor,
+        seen: Observed,
+        began: Callable[[int | None, int], Began],
+        active: Prepared,
     ) -> Standing:
-        """After a batch of samples as they were served.
+        """After whole batches of samples as they were served, one after the other.
+
+        One that cannot be judged costs itself alone.
 
         Args:
-            began: where so many of the latest samples began.
+            began: where so many of the latest samples began, of a batch that so many others follow.
         """
-        found = self._stepped(at, monitor, batch)
-        if isinstance(found, Standing):
-            return found
-        following, finding, ruling = found
-        if ruling.flags:
-            first = began(finding.began_samples)
-            numbers = {"batches_seen": float(following.batches[monitor.name]), "last_time_s": float(batch.times_s[-1])}
-            drifted = Drifted(first.id, first.time_s, [first.id, *batch.ids], numbers)
-            following = self._flagged(following, monitor, finding, drifted, active)
-        self.told(Judged(monitor.name, batch.ids, batch.times_s, None, finding, ruling, following))
-        return following
-
-    def labelled(self, at: Standing, batch: list[LabelledRow], active: Prepared) -> Standing:
-        """After a batch of samples in the order in which their labels came."""
-        monitor = self.rules.labelled.monitor
-        facts = replace(at.facts, rows_since=0, judged=True)
-        at = replace(at, place=replace(at.place, cursor=batch[-1].arrival), facts=facts)
+        size = monitor.batch_size
         try:
-            losses = self._losses(batch)
+            stepped = monitor.step_many(at.states[monitor.name], seen)
         except DataError as error:
-            return self._not_judged(at, monitor, error, batch[0].id)
-        times_s = np.array([row.time_s for row in batch], np.float64)
-        unknown = np.full(len(batch), np.nan)
-        shown = Labelled([row.id for row in batch], times_s, self._without_season(at, losses, times_s), unknown)
-        found = self._stepped(at, monitor, shown)
-        if isinstance(found, Standing):
-            return found
-        following, finding, ruling = found
+            if len(seen) == size:
+                return self._not_judged(at, monitor, error, seen.ids[0])
+            return self._one_by_one(at, monitor, seen, began, active)
+        at, count = at.with_state(monitor.name, stepped[0]), len(stepped[1])
+        for place, finding in enumerate(stepped[1]):
+            at, ruling = self._ruled(at, monitor, finding)
+            batch = seen.part(place * size, (place + 1) * size)
+            if ruling.flags:
+                first = began(finding.began_samples, count - 1 - place)
+                numbers = {"batches_seen": float(at.batches[monitor.name]), "last_time_s": float(batch.times_s[-1])}
+                drifted = Drifted(first.id, first.time_s, [first.id, *batch.ids], numbers)
+                at = self._flagged(at, monitor, finding, drifted, active)
+            self.told(Judged(monitor.name, batch.ids, batch.times_s, None, finding, ruling, at))
+        return at
+
+    def _one_by_one(
+        self,
+        at: Standing,
+        monitor: Monitor,
+        seen: Observed,
+        began: Callable[[int | None, int], Began],
+        active: Prepared,
+    ) -> Standing:
+        size = monitor.batch_size
+        for start in range(0, len(seen), size):
+            others = (len(seen) - start) // size - 1
+            whence = partial(_earlier, began, others)
+            at = self.served(at, monitor, seen.part(start, start + size), whence, active)
+        return at
+
+    def labelled(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
+        """After whole batches of samples in the order in which their labels came, or after one that is not whole.
+
+        One that cannot be judged costs itself alone.
+        """
+        monitor, size = self.rules.labelled.monitor, self.rules.labelled.monitor.batch_size
+        try:
+            losses = self._losses(rows)
+            times_s = np.array([row.time_s for row in rows], np.float64)
+            shown = self._shown(at, rows, losses, times_s)
+            if len(rows) < size:
+                state, finding = monitor.step(at.states[monitor.name], shown)
+                findings = [finding]
+            elif len(rows) > size and self.rules.season is not None:
+                return self._one_after_other(at, rows, active)  # each one's losses say what is usual for the next
+            else:
+                state, findings = monitor.step_many(at.states[monitor.name], shown)
+        except DataError as error:
+            if len(rows) > size:
+                return self._one_after_other(at, rows, active)
+            return self._not_judged(self._judged_upto(at, rows), monitor, error, rows[0].id)
+        at = at.with_state(monitor.name, state)
+        for place, finding in enumerate(findings):
+            some = slice(place * size, (place + 1) * size)
+            at = self._after_labelled(at, rows[some], shown.part(some.start, some.stop), losses[some], finding, active)
+        return self._with_season(at, losses, times_s)
+
+    def _one_after_other(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
+        size = self.rules.labelled.monitor.batch_size
+        for start in range(0, len(rows), size):
+            at = self.labelled(at, rows[start : start + size], active)
+        return at
+
+    def _after_labelled(
+        self,
+        at: Standing,
+        batch: list[LabelledRow],
+        shown: Labelled,
+        losses: NDArray[np.float64],
+        finding: Finding,
+        active: Prepared,
+    ) -> Standing:
+        monitor = self.rules.labelled.monitor
+        at, ruling = self._ruled(self._judged_upto(at, batch), monitor, finding)
         if ruling.flags:
-            drifted = self._drifted(following, monitor, finding, batch, losses)
-            following = self._flagged(following, monitor, finding, drifted, active)
-        self.told(Judged(monitor.name, shown.ids, times_s, losses, finding, ruling, following))
-        return self._with_season(following, losses, times_s)
+            drifted = self._drifted(at, monitor, finding, batch, losses)
+            at = self._flagged(at, monitor, finding, drifted, active)
+        self.told(Judged(monitor.name, shown.ids, shown.times_s, losses, finding, ruling, at))
+        return at
+
+    def _judged_upto(self, at: Standing, batch: list[LabelledRow]) -> Standing:
+        facts = (
+            at.facts if at.facts.judged and not at.facts.rows_since else replace(at.facts, rows_since=0, judged=True)
+        )
+        return replace(at, place=replace(at.place, cursor=batch[-1].arrival), facts=facts)
+
+    def _shown(
+        self, at: Standing, rows: list[LabelledRow], losses: NDArray[np.float64], times_s: NDArray[np.float64]
+    ) -> Labelled:
+        unknown = np.full(len(rows), np.nan)
+        return Labelled([row.id for row in rows], times_s, self._without_season(at, losses, times_s), unknown)
 
     def early(self, at: Standing, waiting: list[LabelledRow], active: Prepared) -> Standing:
         """After samples that do not fill a batch, where the monitor judges each as it comes and alarms by them.
@@ -124,31 +195,24 @@ class Judging:
             return at
         times_s = np.array([row.time_s for row in waiting], np.float64)
         try:
-            losses = self._without_season(at, self._losses(waiting), times_s)
-            shown = Labelled([row.id for row in waiting], times_s, losses, np.full(len(waiting), np.nan))
+            shown = self._shown(at, waiting, self._losses(waiting), times_s)
             _, finding = monitor.step(at.states[monitor.name], shown)
         except DataError:
             return at  # told once the batch is full
         return self.labelled(at, waiting, active) if finding.alarm else at
 
-    def _stepped(
-        self, at: Standing, monitor: Monitor, batch: Labelled | Observed
-    ) -> Standing | tuple[Standing, Finding, Ruling]:
-        """The standing after the batch, the finding, and the ruling; the standing alone: not judged."""
-        try:
-            state, finding = monitor.step(at.states[monitor.name], batch)
-        except DataError as error:
-            return self._not_judged(at, monitor, error, batch.ids[0])
+    def _ruled(self, at: Standing, monitor: Monitor, finding: Finding) -> tuple[Standing, Ruling]:
+        """The standing after a batch that a monitor, whose state it has already, has judged; and the ruling."""
         self.problems.pop(monitor.name, None)
         good_for = standing(self.rules.policy, at.facts)
         policy, ruling = judge(self.rules.policy, at.policy, monitor.role or Role.ACCURACY, finding, labels=good_for)
         following = replace(
-            at.with_state(monitor.name, state),
+            at,
             policy=policy,
             findings={**at.findings, monitor.name: finding},
             batches={**at.batches, monitor.name: at.batches.get(monitor.name, 0) + 1},
         )
-        return following, finding, ruling
+        return following, ruling
 
     def _not_judged(self, at: Standing, monitor: Monitor, error: DataError, first: str) -> Standing:
         self.unjudged += 1
@@ -200,7 +264,7 @@ class Judging:
         if len(tasks) < 2:
             return {}
         named = np.array([row.task or tasks[0].name for row in batch])
-        return {f"loss[{name}]": float(losses[named == name].mean()) for name in np.unique(named).tolist()}
+        return {f"loss[{name}]": float(losses[named == name].mean()) for name in sorted(set(named.tolist()))}
 
     def _latest_labelled(self, place: Place, count: int) -> list[LabelledRow]:
         """The last ``count`` labelled rows of these weights up to the cursor, as far back as is looked."""
@@ -229,6 +293,10 @@ class Judging:
             return after
         monitor = self.rules.labelled.monitor  # losses are judged from another level from now on: it begins anew
         return after.with_state(monitor.name, monitor.rebaseline(at.states[monitor.name]))
+
+
+def _earlier(began: Callable[[int | None, int], Began], others: int, samples: int | None, later: int) -> Began:
+    return began(samples, later + others)
 
 
 def severity_now(rules: WatchRules, at: Standing) -> Severity:

@@ -17,7 +17,7 @@ from edge_agent.drift.observed import Observed
 from edge_agent.drift.stored_state import fitting
 from edge_agent.errors import DataError
 
-__all__ = ["NAME", "AccuracyParams", "AccuracyState", "latest", "rebaseline", "step"]
+__all__ = ["NAME", "AccuracyParams", "AccuracyState", "latest", "rebaseline", "step", "step_many"]
 
 QUIET_WINDOWS = 2
 """Windows like the reference that end the hold after a refusal for what the inputs are like."""
@@ -87,18 +87,55 @@ def step(params: AccuracyParams, state: AccuracyState, batch: Observed) -> tuple
     """
     if len(batch) != params.batch_size:
         raise DataError(f"accuracy: a batch of {params.batch_size} rows is needed, not of {len(batch)}")
-    usable = usable_rows(batch)
-    totals, counts = state.totals, state.counts.copy()
-    many = len(batch) if usable is None else int(np.count_nonzero(usable))
-    if many:
-        signals, shares, outside = params.map.signals(batch if usable is None else _rows(batch, usable))
-        totals = totals + np.ones(many) @ params.functions(signals, shares)
-        counts[:2] += (many, outside)
-    counts[2] += len(batch)
-    state = AccuracyState(totals, counts, state.figures)
-    if counts[2] >= params.window:
-        state = _closed(params, state)
-    return state, _finding(params, state)
+    following, (finding,) = step_many(params, state, batch)
+    return following, finding
+
+
+def step_many(params: AccuracyParams, state: AccuracyState, seen: Observed) -> tuple[AccuracyState, list[Finding]]:
+    """Take several batches in: as :func:`step` one after the other, bit for bit, for less.
+
+    Args:
+        seen: any number of whole batches, served by one model, one after the other.
+
+    Returns:
+        The state after the last batch, and each one's finding.
+
+    Raises:
+        DataError: no whole batches, or rows of other widths than the reference's; nothing is taken in then.
+    """
+    size = params.batch_size
+    if len(seen) % size or not len(seen):
+        raise DataError(f"accuracy: {len(seen)} rows, a batch has {size}")
+    found: list[Finding] = []
+    for sums, counted in _sums(params, seen):
+        totals, counts = state.totals, state.counts.copy()
+        if sums is not None:
+            totals = totals + sums
+            counts[:2] += counted
+        counts[2] += size
+        state = AccuracyState(totals, counts, state.figures)
+        if counts[2] >= params.window:
+            state = _closed(params, state)
+        found.append(_finding(params, state))
+    return state, found
+
+
+def _sums(params: AccuracyParams, seen: Observed) -> list[tuple[NDArray[np.float64] | None, tuple[int, int]]]:
+    """Of each batch the functions' sums over its usable rows (None: it has none), and how many these are, and of them
+    those outside of the support."""
+    size, usable = params.batch_size, usable_rows(seen)
+    if usable is None:
+        signals, shares, outside = params.map.signals(seen, size)
+        beyond = np.add.reduce(outside.reshape(-1, size), axis=1).tolist()
+        sums = params.sums(signals, shares, size)
+        return [(one, (size, many)) for one, many in zip(sums, beyond, strict=True)]
+    if len(seen) > size:
+        return [one for start in range(0, len(seen), size) for one in _sums(params, seen.part(start, start + size))]
+    many = int(np.count_nonzero(usable))
+    if many == 0:
+        return [(None, (0, 0))]
+    signals, shares, outside = params.map.signals(_rows(seen, usable))
+    return [(params.sums(signals, shares, many)[0], (many, int(np.count_nonzero(outside))))]
 
 
 def latest(params: AccuracyParams, state: AccuracyState) -> AccuracyEstimate | None:

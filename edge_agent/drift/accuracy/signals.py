@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.observed import Observed
+from edge_agent.drift.products import by_batch
 from edge_agent.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -24,6 +25,7 @@ SHARE_COLUMNS = 15
 STEPS = (0.1, 0.5, 0.9)
 _FAR, _NEAR = 30.0, 4.0
 _TINY = 1e-9
+_SET_BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
 
 
 @dataclass(frozen=True)
@@ -104,35 +106,45 @@ class SignalMap:
         steps = np.quantile(scaled, STEPS, axis=0).T
         return replace(self, middle=middle, width=width, steps=steps, furthest=raw[:, 2:4].max(axis=0))
 
-    def signals(self, observed: Observed) -> tuple[Floats, Floats, int]:
-        """Of usable rows: (n, s) standardised signals, (n, l) probabilities, and how many lie outside of the support.
+    def signals(self, observed: Observed, size: int | None = None) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+        """Of usable rows: (n, s) standardised signals, (n, l) probabilities, and (n,) which lie outside of the support.
+
+        Args:
+            size: rows a batch; each is what it would be alone, bit for bit. None: all are one.
 
         Raises:
             DataError: rows of other widths than the reference's.
         """
-        raw, shares = self._raw(observed)
-        outside = int(np.count_nonzero(np.logical_or.reduce(raw[:, 2:4] > self.furthest, axis=1)))
+        raw, shares = self._raw(observed, size)
+        outside = (raw[:, 2] > self.furthest[0]) | (raw[:, 3] > self.furthest[1])
         raw -= self.middle
         raw /= self.width
-        return np.minimum(np.maximum(raw, -_NEAR, out=raw), _NEAR, out=raw), shares, outside
+        return np.clip(raw, -_NEAR, _NEAR, out=raw), shares, outside
 
     def stepped(self, signals: Floats) -> NDArray[np.bool_]:
         """(n, 3 s) which steps each signal is above."""
         above: NDArray[np.bool_] = signals[:, :, None] > self.steps
         return above.reshape(len(signals), -1)
 
-    def _raw(self, observed: Observed) -> tuple[Floats, Floats]:
+    def stepped_often(self, signals: Floats, size: int) -> NDArray[np.int64]:
+        """(n / size, 3 s) how many of each batch's ``size`` rows are above each step."""
+        columns = np.ascontiguousarray(signals.T)
+        above = columns[:, None, :] > self.steps[:, :, None]
+        packed = np.packbits(above.reshape(self.steps.size, -1, size), axis=2)
+        counts: NDArray[np.int64] = np.add.reduce(_SET_BITS.take(packed), axis=2, dtype=np.int64)
+        return counts.T
+
+    def _raw(self, observed: Observed, size: int | None = None) -> tuple[Floats, Floats]:
         if _widths(observed) != (self.inputs, self.embedded):
             raise DataError(f"accuracy: rows of {sum(_widths(observed))} numbers, not {self.inputs + self.embedded}")
         table = _table(observed, self.columns)
         table -= self.centre
         table *= self.rate
-        scaled = table
-        np.minimum(np.maximum(scaled, -_FAR, out=scaled), _FAR, out=scaled)
-        along = scaled @ self.axes.T
+        scaled = np.clip(table, -_FAR, _FAR, out=table)
+        along = by_batch(scaled, self.axes.T, size or len(scaled))
         beside = np.maximum(np.einsum("ij,ij->i", scaled, scaled) - np.einsum("ij,ij->i", along, along), 0.0)
         along /= self.spread
-        np.minimum(np.maximum(along, -5.0, out=along), 5.0, out=along)
+        np.clip(along, -5.0, 5.0, out=along)
         raw = np.empty((len(along), along.shape[1] + 4))
         raw[:, 2] = np.log(np.einsum("ij,ij->i", along, along) / along.shape[1] + 1e-3)
         raw[:, 3] = np.log(beside + 1e-4)
@@ -145,24 +157,26 @@ class SignalMap:
             raw[:, 0] = np.asarray(outputs, np.float64).reshape(len(outputs), -1)[:, 0]
             np.abs(raw[:, 0], out=raw[:, 1])
             return np.zeros((len(outputs), 0))
-        chances = _chances(outputs)
-        if chances.shape[1] != self.classes:
-            raise DataError(f"accuracy: outputs of {chances.shape[1]} classes, not {self.classes}")
-        best = np.maximum.reduce(chances, axis=1)
-        raw[:, 0] = np.log(np.maximum(best, 1e-6) / np.maximum(1.0 - best, 1e-5))
-        raw[:, 1] = -np.einsum("ij,ij->i", chances, np.log(chances + 1e-12))
-        return chances[:, self.listed]
+        chances, certain, doubt = _chances(outputs)
+        if len(chances) != self.classes:
+            raise DataError(f"accuracy: outputs of {len(chances)} classes, not {self.classes}")
+        raw[:, 0] = np.log(np.maximum(certain, 1e-6) / np.maximum(1.0 - certain, 1e-5))
+        raw[:, 1] = doubt
+        return chances.T[:, self.listed]
 
 
-def _chances(outputs: NDArray[Any]) -> Floats:
-    """(n, classes) probabilities of finite logits; one logit is that of class 1 of two."""
-    wide = outputs.reshape(len(outputs), -1).astype(np.float64)
-    if wide.shape[1] == 1:
-        wide = np.concatenate([np.zeros_like(wide), wide], axis=1)
-    wide -= np.maximum.reduce(wide, axis=1, keepdims=True)
-    np.exp(wide, out=wide)
-    wide /= np.add.reduce(wide, axis=1, keepdims=True)
-    return wide
+def _chances(outputs: NDArray[Any]) -> tuple[Floats, Floats, Floats]:
+    """(classes, n) probabilities of finite logits, (n,) the largest of them, and (n,) their entropy; one logit is that
+    of class 1 of two."""
+    wide = np.array(outputs.reshape(len(outputs), -1).T, np.float64, order="C")
+    if len(wide) == 1:
+        wide = np.concatenate([np.zeros_like(wide), wide])
+    wide -= np.maximum.reduce(wide, axis=0)
+    powers = np.exp(wide)
+    total = np.add.reduce(powers, axis=0)
+    powers /= total
+    wide *= powers
+    return powers, 1.0 / total, np.log(total) - np.add.reduce(wide, axis=0)
 
 
 def usable_rows(observed: Observed) -> NDArray[np.bool_] | None:

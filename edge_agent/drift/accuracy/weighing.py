@@ -83,7 +83,12 @@ def fit_chance(design: Floats, targets: Floats, ridge: float) -> Floats:
 
 def chance(design: Floats, weights: Floats) -> Floats:
     """(n,) probabilities."""
-    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(design @ weights, -15.0, 15.0))))
+    return chance_of(design @ weights)
+
+
+def chance_of(linear: Floats) -> Floats:
+    """Probabilities of any shape, of logits."""
+    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(linear, -15.0, 15.0))))
 
 
 def fit_level(design: Floats, targets: Floats, ridge: float) -> Floats:
@@ -95,4 +100,9 @@ def fit_level(design: Floats, targets: Floats, ridge: float) -> Floats:
 
 def level(design: Floats, weights: Floats) -> Floats:
     """(n,) expected losses, none below 0."""
-    return np.maximum(design @ weights, 0.0)
+    return level_of(design @ weights)
+
+
+def level_of(linear: Floats) -> Floats:
+    """Expected losses of any shape, of a linear form."""
+    return np.asarray(np.maximum(linear, 0.0))

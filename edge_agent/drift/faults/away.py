@@ -72,10 +72,10 @@ def look_away(
     chosen = np.flatnonzero((outside.any(axis=0) | (state.away > 0)) & (state.kind != int(Kind.UNIT)))
     if len(chosen) == 0:
         return Away(suspect, unit, unit, {})
+    short = strayed(part, state, readings[:, chosen], before[0, chosen], times_s, outside[:, chosen], chosen)
+    if short is not None:
+        return Away(suspect, unit, unit, {name: getattr(state, name) for name in _NAMES} | short)
     changed = {name: getattr(state, name).copy() for name in _NAMES}
-    if _strayed(changed, readings, before, times_s, outside, chosen):
-        _let_go(part, changed, chosen)
-        return Away(suspect, unit, unit, changed)
     _take(part, changed, readings, before, times_s, outside, chosen)
     explained = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
     displaced = changed["away_out"][chosen] >= OUTSIDE * changed["away"][chosen]
@@ -95,6 +95,7 @@ def look_away(
     return Away(suspect, first, unit, changed)
 
 
+_LIMITS = ("inner_low", "inner_high")
 _NAMES = (
     "away",
     "away_out",
@@ -104,8 +105,7 @@ _NAMES = (
     "away_before",
     "away_s",
     "away_value",
-    "inner_low",
-    "inner_high",
+    *_LIMITS,
 )
 
 
@@ -119,26 +119,39 @@ def _by_all(part: PartParams, explained: NDArray[np.bool_]) -> NDArray[np.bool_]
     return absurd
 
 
-def _strayed(
-    changed: dict[str, NDArray[np.float64]],
+def strayed(
+    part: PartParams,
+    state: Standing,
     readings: NDArray[np.float64],
-    before: NDArray[np.float64],
+    last: NDArray[np.float64],
     times_s: NDArray[np.float64],
     outside: NDArray[np.bool_],
     chosen: NDArray[np.int64],
-) -> bool:
-    """Whether all have left their range just now, for so few readings that no change of unit can explain it."""
-    if np.count_nonzero(changed["away"][chosen]):
-        return False
-    out = outside[:, chosen]
-    first = out.argmax(axis=0)
-    counted = (np.arange(len(out))[:, None] >= first) & np.isfinite(readings[:, chosen])
-    if np.count_nonzero(np.add.reduce(out & counted, axis=0) >= OUTSIDE * np.add.reduce(counted, axis=0)):
-        return False
-    changed["away_before"][chosen] = before[first, chosen]
+) -> dict[str, NDArray[np.float64]] | None:
+    """What changes where all have left their range just now, for so few readings that no change of unit can explain it.
+
+    Args:
+        readings, outside: (m, k) of those that have left it; not finite where broken.
+        last: (k,) their readings before these; NaN where they do not follow them in time.
+        times_s: (m,).
+        chosen: (k,) their numbers.
+
+    Returns: the state's arrays of these names; None: it is not so.
+    """
+    if np.count_nonzero(state.away[chosen]):
+        return None
+    first = outside.argmax(axis=0)
+    counted = (np.arange(len(outside))[:, None] >= first) & np.isfinite(readings)
+    if np.count_nonzero(np.add.reduce(outside & counted, axis=0) >= OUTSIDE * np.add.reduce(counted, axis=0)):
+        return None
+    columns = np.arange(len(chosen))
+    changed = {name: getattr(state, name).copy() for name in ("away_before", "away_s", "away_value", *_LIMITS)}
+    changed["away_before"][chosen] = np.where(first > 0, readings[first - 1, columns], last)
     changed["away_s"][chosen] = times_s[first]
-    changed["away_value"][chosen] = readings[first, chosen]
-    return True
+    changed["away_value"][chosen] = readings[first, columns]
+    changed["inner_low"][chosen] = part.limit_low[chosen]
+    changed["inner_high"][chosen] = part.limit_high[chosen]
+    return changed
 
 
 def _take(

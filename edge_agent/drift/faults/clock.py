@@ -33,15 +33,30 @@ def look_at_times(state: Times, times_s: NDArray[np.float64]) -> tuple[Times, bo
 
     Cost: O(n).
     """
-    first, latest, size = float(times_s[0]), float(times_s[-1]), len(times_s)
-    limit = max(GAP_STEPS * state.step_s, GAP_LEAST_S)
-    passed = latest - state.latest_s
-    if first >= state.latest_s and passed <= limit and np.count_nonzero(times_s[1:] < times_s[:-1]) == 0:
-        return _went_on(state, latest, passed / size, size), True, []
-    steps = np.empty(size)
-    steps[0] = first - state.latest_s
+    steps = np.empty(len(times_s))
+    steps[0] = times_s[0] - state.latest_s
     np.subtract(times_s[1:], times_s[:-1], out=steps[1:])
-    return _broken(state, times_s, steps, limit)
+    least, most = float(np.minimum.reduce(steps)), float(np.maximum.reduce(steps))
+    following = gone_on(state, least, most, float(times_s[-1]), len(steps))
+    if following is not None:
+        return following, True, []
+    return _broken(state, times_s, steps, _limit(state))
+
+
+def gone_on(state: Times, least_s: float, most_s: float, latest_s: float, count: int) -> Times | None:
+    """After ``count`` samples that follow each other at once; None: they do not.
+
+    Args:
+        least_s, most_s: the shortest and the longest step to one of them from the sample before it.
+        latest_s: time of the last.
+    """
+    if least_s >= 0 and most_s <= _limit(state):
+        return _went_on(state, latest_s, (latest_s - state.latest_s) / count, count)
+    return None
+
+
+def _limit(state: Times) -> float:
+    return max(GAP_STEPS * state.step_s, GAP_LEAST_S)
 
 
 def _went_on(state: Times, latest_s: float, mean: float, count: int) -> Times:

@@ -75,7 +75,7 @@ def settle(part: PartParams, state: Standing, evidence: Evidence) -> Settled:
     Cost: O(m c); where nothing is or was wrong that of a few operations.
     """
     if _is_nothing(state, evidence):
-        return _went_on_sound(state, evidence)
+        return Settled(went_on_sound(state, evidence.times_s), None, [])
     changed = {name: getattr(state, name).copy() for name in _NAMES}
     begun = _begin(part, state, changed, evidence)
     shown = _shown(part, changed, evidence)
@@ -105,15 +105,13 @@ def _is_nothing(state: Standing, evidence: Evidence) -> bool:
     return not (any(map(np.count_nonzero, shows)) or np.count_nonzero(state.kind))
 
 
-def _went_on_sound(state: Standing, evidence: Evidence) -> Settled:
-    """What follows from readings that are all sound where no fault is open."""
-    count = len(evidence.readings)
-    changed = {
-        "level": state.level * math.exp(-count / FADES),
-        "quiet": state.quiet + count,
-        "quiet_s": np.where(state.quiet == 0, evidence.times_s[0], state.quiet_s),
+def went_on_sound(state: Standing, times_s: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """The state's arrays after (m,) readings that are all sound, where no fault is open."""
+    return {
+        "level": state.level * math.exp(-len(times_s) / FADES),
+        "quiet": state.quiet + len(times_s),
+        "quiet_s": np.where(state.quiet == 0, times_s[0], state.quiet_s),
     }
-    return Settled(changed, None, [])
 
 
 _NAMES = (

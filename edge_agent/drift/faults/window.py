@@ -38,6 +38,11 @@ def taken_in(
     return Window(best, count, recent.window_s if recent.filled else now_s, recent.filled + len(x))
 
 
+def begun_anew(window: Window) -> Window:
+    """The one that follows a full one."""
+    return Window(np.full(window.top.shape, -np.inf), np.zeros(window.top.shape), 0.0, 0)
+
+
 def is_odd(part: PartParams, window: Window) -> bool:
     """Whether a full window piles up at an end, or is much narrower than any of the reference."""
     if np.count_nonzero(window.often > part.pile_limit * window.filled):

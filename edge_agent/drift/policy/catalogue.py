@@ -33,7 +33,7 @@ class Kind:
 
     Attributes:
         role: what it is to the verdict; None: nothing, its ``step`` gives no finding.
-        module: has ``step`` and ``rebaseline``.
+        module: has ``step``, ``step_many`` and ``rebaseline``.
         params, state: names of its classes there.
         any_size: whether it judges any number of samples, each as soon as it comes; else whole batches only.
     """
@@ -94,6 +94,15 @@ class Monitor:
             DataError: the batch cannot be judged.
         """
         stepped: tuple[MonitorState, Finding] = self.module.step(self.params, state, batch)
+        return stepped
+
+    def step_many(self, state: MonitorState, seen: Any) -> tuple[MonitorState, list[Finding]]:
+        """Judge whole batches, as :meth:`step` one after the other; the state after the last, and each one's finding.
+
+        Raises:
+            DataError: one cannot be judged; nothing is judged then.
+        """
+        stepped: tuple[MonitorState, list[Finding]] = self.module.step_many(self.params, state, seen)
         return stepped
 
     def rebaseline(self, state: MonitorState) -> MonitorState:

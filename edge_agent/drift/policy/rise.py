@@ -15,6 +15,7 @@ from edge_agent.drift.observed import Labelled
 from edge_agent.drift.policy.severity import LOSS
 from edge_agent.drift.rises import clip_losses
 from edge_agent.drift.stored_state import fitting
+from edge_agent.errors import DataError
 
 NAME = loss_rise.MONITOR_NAME
 
@@ -105,6 +106,22 @@ def step(params: LossRiseParams, state: RiseState, batch: Labelled) -> tuple[Ris
         rows=len(batch),
     )
     return RiseState(params, rule), finding
+
+
+def step_many(params: LossRiseParams, state: RiseState, seen: Labelled) -> tuple[RiseState, list[Finding]]:
+    """Judge whole batches, one after the other; the state after the last, and each one's finding.
+
+    Raises:
+        DataError: no whole batches; nothing is judged then.
+    """
+    size = params.batch_size
+    if len(seen) % size or not len(seen):
+        raise DataError(f"{NAME}: {len(seen)} losses, a batch has {size}")
+    found: list[Finding] = []
+    for start in range(0, len(seen), size):
+        state, finding = step(params, state, seen.part(start, start + size))
+        found.append(finding)
+    return state, found
 
 
 def rebaseline(params: LossRiseParams, state: RiseState) -> RiseState:

@@ -16,7 +16,8 @@ from edge_agent.drift.finding import Attribution, Finding
 from edge_agent.drift.observed import Labelled
 from edge_agent.drift.promise import Promise
 from edge_agent.drift.rises import LOSS_CAP
-from edge_agent.drift.sequential.mixture import RECENT, Evidence, Past, advance
+from edge_agent.drift.sequential.many import advance_blocks
+from edge_agent.drift.sequential.mixture import BLOCK, RECENT, Evidence, Past, advance
 from edge_agent.drift.sequential.table import BINS, KINDS, TILTS, Distribution, Table, binned
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
@@ -197,11 +198,64 @@ def step(params: LossLevelParams, state: LossLevelState, batch: Labelled) -> tup
     samples = state.samples + len(losses)
     if state.warmup_left:
         return _warm_up(params, replace(state, samples=samples), losses)
-    numbers = binned(state.distribution.knots, losses)
-    finite = np.where(np.isfinite(losses), np.minimum(losses, LOSS_CAP), state.distribution.levels[-1])
+    numbers, finite = _read(state, losses)
     evidence, statistic = advance(state.evidence, state.table, numbers, finite, params.threshold + _ABOVE)
     following = LossLevelState(evidence, state.distribution, state.table, state.warmup, 0, samples, state.epoch)
     return following, _finding(params, following, statistic, len(losses))
+
+
+def step_many(params: LossLevelParams, state: LossLevelState, seen: Labelled) -> tuple[LossLevelState, list[Finding]]:
+    """Judge several batches: as :func:`step` one after the other, bit for bit, for less while nothing warns.
+
+    Args:
+        seen: any number of whole batches, as for :func:`step`.
+
+    Returns:
+        The state after the last batch, and each one's finding.
+
+    Raises:
+        DataError: no whole batches, or losses of another shape; nothing is judged then.
+    """
+    losses, size = np.asarray(seen.losses, np.float64), params.batch_size
+    if losses.ndim != 1 or not len(losses) or len(losses) % size:
+        raise DataError(f"whole batches of {size} losses are needed, not an array of shape {losses.shape}")
+    found: list[Finding] = []
+    while len(found) * size < len(losses):
+        first = len(found) * size
+        quiet = _quietly(params, state, losses[first : first + RECENT * BLOCK // size * size])
+        if quiet is None:
+            state, finding = step(params, state, seen.part(first, first + size))
+            found.append(finding)
+        else:
+            state, findings = quiet
+            found += findings
+    return state, found
+
+
+def _quietly(
+    params: LossLevelParams, state: LossLevelState, losses: NDArray[np.float64]
+) -> tuple[LossLevelState, list[Finding]] | None:
+    """After batches of whole blocks none of which warns; None: they are no such."""
+    if params.batch_size % BLOCK or state.warmup_left or len(losses) < 2 * BLOCK:
+        return None
+    numbers, finite = _read(state, losses)
+    shape = (-1, BLOCK)
+    went = advance_blocks(
+        state.evidence, state.table, numbers.reshape(shape), finite.reshape(shape), params.threshold + _ABOVE
+    )
+    if went is None or went[1].max() > params.warning_threshold:
+        return None
+    evidence, statistics = went
+    by_batch = np.maximum.reduce(statistics.reshape(-1, params.batch_size // BLOCK), axis=1)
+    samples = state.samples + len(losses)
+    following = LossLevelState(evidence, state.distribution, state.table, state.warmup, 0, samples, state.epoch)
+    return following, [_finding(params, following, statistic, params.batch_size) for statistic in by_batch.tolist()]
+
+
+def _read(state: LossLevelState, losses: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The losses' bins, and the losses, finite."""
+    finite = np.where(np.isfinite(losses), np.minimum(losses, LOSS_CAP), state.distribution.levels[-1])
+    return binned(state.distribution.knots, losses), finite
 
 
 def rebaseline(params: LossLevelParams, state: LossLevelState) -> LossLevelState:

@@ -14,8 +14,8 @@ RECENT = 48
 goes is learned, with more a reference that is wrong is corrected too late."""
 # Simulated streams go on after they have alarmed; their sums stay finite.
 _OVERFLOW = 1e100
-# A climb is cut down to this many times what evidence is.
-_CLIMB = 2.0
+CLIMB = 2.0
+"""A climb is cut down to this many times what evidence is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ def _climbed(
     total = np.zeros(count + 1)
     np.add.accumulate(levels[::-1], out=total[1:])
     climbs = paths[-1] - lowest[-1]
-    climbs *= min(1.0, _CLIMB * most / max(1e-300, float(np.maximum.reduce(climbs))))
+    climbs *= min(1.0, CLIMB * most / max(1e-300, float(np.maximum.reduce(climbs))))
     return (
         climbs,
         np.where(fell, since, evidence.runs + count),

@@ -154,7 +154,7 @@ class Table:
     rows: float
     limit: float
 
-    def corrections(self, sums: NDArray[np.float64], count: int) -> NDArray[np.float64]:
+    def corrections(self, sums: NDArray[np.float64], count: int | NDArray[np.int64]) -> NDArray[np.float64]:
         """What increments are to be lowered by, from a stream's past scores.
 
         The reference's mean score is 0 with the error of its rows; the past, of ``count`` samples, corrects it as far
@@ -162,7 +162,7 @@ class Table:
 
         Args:
             sums: (..., kinds) of the past's scores.
-            count: samples in it.
+            count: samples in it; (..., 1) where they differ.
 
         Returns:
             (..., tilts).

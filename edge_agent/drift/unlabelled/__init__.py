@@ -4,7 +4,7 @@
 """
 
 from edge_agent.drift.unlabelled.calibrate import calibrate
-from edge_agent.drift.unlabelled.monitor import LabelFreeState, rebaseline, step
+from edge_agent.drift.unlabelled.monitor import LabelFreeState, rebaseline, step, step_many
 from edge_agent.drift.unlabelled.params import NAME, LabelFreeParams
 
-__all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "calibrate", "rebaseline", "step"]
+__all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "calibrate", "rebaseline", "step", "step_many"]

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.drift.products import by_batch
+
 SHARES_CAP = 64
 VALUES_CAP = 64
 _TINY = 1e-12
@@ -22,23 +24,30 @@ def answers_of(outputs: int, classes: int | None) -> int:
 def certainty(logits: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Margin (the largest logit less the log of the others' powers, at most 20) and energy (log of the sum of all
     powers), (n, 1) each; and the (n, classes) probabilities. One logit a sample is that of class 1 of two."""
-    if logits.shape[1] == 1:
-        logits = np.concatenate([np.zeros_like(logits), logits], axis=1)
-    largest = np.maximum.reduce(logits, axis=1, keepdims=True)
-    powers = logits - largest
+    powers = np.array(logits.T, order="C")  # classes first: sums over a few columns are slow
+    if len(powers) == 1:
+        powers = np.concatenate([np.zeros_like(powers), powers])
+    largest = np.maximum.reduce(powers, axis=0)
+    powers -= largest
     np.exp(powers, out=powers)
-    total = np.add.reduce(powers, axis=1, keepdims=True)
+    total = np.add.reduce(powers, axis=0)
     powers /= total
     energy = np.log(total)
     energy += largest
     others = np.maximum(total - 1.0, _LEAST_POWER)
-    return -np.log(others), energy, powers
+    return -np.log(others)[:, None], energy[:, None], powers.T
 
 
-def log_residue(centred: NDArray[Any], component_squares: NDArray[Any], length_squares: NDArray[Any]) -> NDArray[Any]:
-    """(n, 1) log of the squared length that the components, before scaling, leave of an embedding."""
+def log_residue(
+    centred: NDArray[Any], component_squares: NDArray[Any], length_squares: NDArray[Any], size: int | None = None
+) -> NDArray[Any]:
+    """(n, 1) log of the squared length that the components, before scaling, leave of an embedding.
+
+    Args:
+        size: rows a batch, for :func:`by_batch`; None: all are one.
+    """
     whole = np.einsum("ij,ij->i", centred, centred)
-    left = whole - component_squares @ length_squares
+    left = whole - by_batch(component_squares, length_squares, size or len(centred))
     return np.asarray(np.log(np.maximum(left, _ROUNDING * whole + _TINY))[:, None])
 
 

@@ -9,8 +9,7 @@ from the first batches, in which they say nothing. Inputs that were in alarm the
 were made for what the stream is now.
 """
 
-from dataclasses import dataclass, replace
-from typing import Any, Self
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,105 +17,21 @@ from numpy.typing import NDArray
 from edge_agent.drift.finding import Finding
 from edge_agent.drift.observed import Observed
 from edge_agent.drift.unlabelled.explanation import Standing, explain
-from edge_agent.drift.unlabelled.filters import MEMORIES
 from edge_agent.drift.unlabelled.history import History
-from edge_agent.drift.unlabelled.params import NAME, BatchMeans, LabelFreeParams
-from edge_agent.drift.unlabelled.signals import BEFORE, LEVEL, remembered
+from edge_agent.drift.unlabelled.means import BatchMeans, batch_means
+from edge_agent.drift.unlabelled.params import NAME, LabelFreeParams
+from edge_agent.drift.unlabelled.signals import LEVEL, remembered_by
+from edge_agent.drift.unlabelled.state import LabelFreeState, no_batch_before
 from edge_agent.errors import DataError
 
-__all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "rebaseline", "step"]
+__all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "rebaseline", "step", "step_many"]
 
-_ARRAYS = ("means", "level", "per_deviation", "signals", "turn_factors", "sums", "squares")
 OWN_FACTOR = 1.5
 """On the thresholds where the inputs' level was learnt from the stream: their ranks are still the reference's, where
 they may lie at its ends."""
 _LARGEST = 1e30
 _LEAST_SPREAD = 0.3
 """Of the reference's: a deviation that is learnt from a few batches counts as no less."""
-
-
-@dataclass(frozen=True, slots=True)
-class LabelFreeState:
-    """What is remembered of a stream; of fixed size.
-
-    Attributes:
-        means: (5, columns) weighted means of the standardised scores' distance from their level.
-        level: (columns + directions,) that level: the reference's, or the stream's own.
-        per_deviation: (columns,) one over the rows' deviations, in the reference or in the stream.
-        signals: (3, shares + directions) Fed-ADE's vectors: of the batch before, of the last nine, and the level.
-        history: for explanations.
-        turn_factors: (signals,) what brings Fed-ADE's signals to the scale that they have in the reference.
-        sums, squares: (columns + directions,) of the batches that the level is being learnt from.
-        learning: batches that are still to be learnt from.
-        learns_inputs: the inputs' level is being learnt too.
-        own_inputs, own_answers: whether inputs, and the rest, are compared with a level learnt from the stream.
-        inputs_alarmed: the inputs alone lay above the threshold.
-        batches: seen so far.
-    """
-
-    means: NDArray[np.float32]
-    level: NDArray[np.float32]
-    per_deviation: NDArray[np.float32]
-    signals: NDArray[np.float32]
-    turn_factors: NDArray[np.float32]
-    history: History
-    sums: NDArray[np.float64]
-    squares: NDArray[np.float64]
-    learning: int = 0
-    learns_inputs: bool = False
-    own_inputs: bool = False
-    own_answers: bool = False
-    inputs_alarmed: bool = False
-    batches: int = 0
-
-    @classmethod
-    def start(cls, params: LabelFreeParams) -> Self:
-        """Nothing seen yet: everything is at the reference's level."""
-        columns = params.scoring.columns
-        return cls(
-            means=np.zeros((len(MEMORIES), columns), np.float32),
-            level=params.whole_level,
-            per_deviation=params.per_deviation,
-            signals=_no_batch_before(params.signal_level),
-            turn_factors=np.ones(params.signals, np.float32),
-            history=History(params.history_width),
-            sums=np.zeros(columns + params.scoring.directions),
-            squares=np.zeros(columns + params.scoring.directions),
-        )
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """As arrays of fixed size."""
-        flags = (self.learns_inputs, self.own_inputs, self.own_answers, self.inputs_alarmed)
-        return {
-            "means": self.means,
-            "level": self.level,
-            "per_deviation": self.per_deviation,
-            "signals": self.signals,
-            "turn_factors": self.turn_factors,
-            "sums": self.sums,
-            "squares": self.squares,
-            "counts": np.array([self.learning, *map(int, flags), self.batches], np.int64),
-            **self.history.to_arrays(),
-        }
-
-    @classmethod
-    def from_arrays(cls, params: LabelFreeParams, arrays: dict[str, NDArray[Any]]) -> Self:
-        """From :meth:`to_arrays`, bit for bit.
-
-        Raises:
-            DataError: an array is missing or of another shape or type: the state belongs to another bundle.
-        """
-        fresh = cls.start(params)
-        for name, like in fresh.to_arrays().items():
-            have = arrays.get(name)
-            if have is None or have.shape != like.shape or have.dtype != like.dtype:
-                raise DataError(f"label-free: stored array {name!r} is missing or of another shape", "start anew")
-        learning, *flags, batches = arrays["counts"].tolist()
-        named = zip(("learns_inputs", "own_inputs", "own_answers", "inputs_alarmed"), map(bool, flags), strict=True)
-        plain = {name: arrays[name] for name in _ARRAYS}
-        history = History.from_arrays(arrays["averaged"], arrays["single"])
-        told: dict[str, Any] = {**plain, **dict(named)}
-        return cls(history=history, learning=learning, batches=batches, **told)
 
 
 def step(params: LabelFreeParams, state: LabelFreeState, batch: Observed) -> tuple[LabelFreeState, Finding]:
@@ -140,53 +55,86 @@ def step(params: LabelFreeParams, state: LabelFreeState, batch: Observed) -> tup
     """
     if len(batch) != params.batch_size:
         raise DataError(f"label-free: {len(batch)} samples, a batch has {params.batch_size}")
+    following, (finding,) = step_many(params, state, batch)
+    return following, finding
+
+
+def step_many(params: LabelFreeParams, state: LabelFreeState, seen: Observed) -> tuple[LabelFreeState, list[Finding]]:
+    """Judge several batches: as :func:`step` one after the other, bit for bit, for the calls of one.
+
+    Args:
+        params: of the bundle.
+        state: what came before; not changed.
+        seen: any number of whole batches, served by the present weights, one after the other.
+
+    Returns:
+        The state after the last batch, and each one's finding.
+
+    Raises:
+        DataError: no whole batches, or samples of another shape than the reference's; nothing is judged then.
+
+    Cost: that of the samples' scores; beside them little a batch, while no level is being learnt.
+    """
+    count, rest = divmod(len(seen), params.batch_size)
+    if rest or not count:
+        raise DataError(f"label-free: {len(seen)} samples, a batch has {params.batch_size}")
+    found: list[Finding] = []
     with np.errstate(over="ignore", invalid="ignore"):
-        return _judge(params, state, params.batch_means(batch, state.level))
+        while len(found) < count:
+            # what is learnt changes the level, that missing readings count as
+            several = 1 if state.learning else count - len(found)
+            first = len(found) * params.batch_size
+            some = seen if several == count else seen.part(first, first + several * params.batch_size)
+            batches = batch_means(params, some, state.level)
+            state, findings = _judge(params, state, batches)
+            if state.learning:
+                state = _learnt(params, state, batches)
+            found += findings
+    return state, found
 
 
-def _judge(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) -> tuple[LabelFreeState, Finding]:
-    columns, inputs = params.scoring.columns, params.scoring.inputs
-    moved = (batch.mean[:columns] - state.level[:columns]) * state.per_deviation
-    if state.learning:
-        moved[0 if state.learns_inputs else inputs :] = 0.0
-    means = params.followed(state.means, moved)
-    now = params.signal_vector(batch.mean)
-    vectors = remembered(state.signals, now)
+def _judge(params: LabelFreeParams, state: LabelFreeState, batches: BatchMeans) -> tuple[LabelFreeState, list[Finding]]:
+    """After some batches; while a level is being learnt, after one, from which nothing is learnt here."""
+    rows = _rows(params, state, batches)
+    means = params.followed_by(state.means, rows[:, : params.scoring.columns])
+    vectors = remembered_by(state.signals, params.signal_vector(batches.mean))
     evidence = params.evidence(
         means, vectors, state.turn_factors, own_inputs=state.own_inputs, own_answers=state.own_answers
     )
-    of_inputs = float(np.maximum.reduce(evidence * params.of_inputs))
-    statistic = of_inputs if state.learning else float(np.maximum.reduce(evidence))
-    batch.row[:columns] = moved
-    signals = vectors[1:]
-    signals[BEFORE] = now
-    following = LabelFreeState(
-        means=means,
-        level=state.level,
-        per_deviation=state.per_deviation,
-        signals=signals,
-        turn_factors=state.turn_factors,
-        history=state.history.pushed(batch.row),
-        sums=state.sums,
-        squares=state.squares,
-        learning=state.learning,
-        learns_inputs=state.learns_inputs,
-        own_inputs=state.own_inputs,
-        own_answers=state.own_answers,
-        inputs_alarmed=of_inputs > (OWN_FACTOR if state.own_inputs else 1.0) * params.threshold,
-        batches=state.batches + 1,
-    )
-    if state.learning:
-        following = _learnt(params, following, batch)
+    of_inputs = np.maximum.reduce(evidence * params.of_inputs, axis=1).tolist()
+    statistics = of_inputs if state.learning else np.maximum.reduce(evidence, axis=1).tolist()
     raised = OWN_FACTOR if state.own_inputs else 1.0
-    said = Finding(statistic, raised * params.threshold, raised * params.warning_threshold, rows=batch.rows)
-    if not said.warning:
-        return following, said
-    channels = params.scoring.intake.channels
-    latest = (batch.scored.scores[:, :channels] - state.level[:channels]).astype(np.float64)
-    spread = np.nan_to_num(batch.scored.channels.std(axis=0, dtype=np.float64), nan=_LARGEST, posinf=_LARGEST)
-    known = Standing(latest, spread, state.level, state.per_deviation, state.own_inputs)
-    return following, explain(params, following.history, known, evidence, said)
+    threshold, warning = raised * params.threshold, raised * params.warning_threshold
+    history, found = state.history, list[Finding]()
+    for place, statistic in enumerate(statistics):
+        history = history.pushed(rows[place])
+        said = Finding(statistic, threshold, warning, rows=batches.rows[place])
+        if said.warning:
+            said = explain(params, history, _standing(state, batches, place), evidence[place], said)
+        found.append(said)
+    alarmed = of_inputs[-1] > threshold
+    return state.after(means[-1], vectors[-1], history, len(found), alarmed=alarmed), found
+
+
+def _rows(params: LabelFreeParams, state: LabelFreeState, batches: BatchMeans) -> NDArray[np.float32]:
+    """(g, history width) standardised scores' means less their level, and the channels'."""
+    columns = params.scoring.columns
+    rows = np.empty((len(batches.mean), params.history_width), np.float32)
+    moved = rows[:, :columns]
+    np.subtract(batches.mean[:, :columns], state.level[:columns], out=moved)
+    moved *= state.per_deviation
+    if state.learning:
+        moved[:, 0 if state.learns_inputs else params.scoring.inputs :] = 0.0
+    rows[:, columns:] = batches.away
+    return rows
+
+
+def _standing(state: LabelFreeState, batches: BatchMeans, place: int) -> Standing:
+    channels = batches.channels.shape[2]
+    latest = (batches.scores[place, :, :channels] - state.level[:channels]).astype(np.float64)
+    spread = batches.channels[place].std(axis=0, dtype=np.float64)
+    spread = np.nan_to_num(spread, nan=_LARGEST, posinf=_LARGEST)
+    return Standing(latest, spread, state.level, state.per_deviation, state.own_inputs)
 
 
 def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState:
@@ -203,7 +151,7 @@ def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState
     return replace(
         state,
         means=means,
-        signals=_no_batch_before(state.signals[LEVEL]),
+        signals=no_batch_before(state.signals[LEVEL]),
         history=History(params.history_width),
         sums=np.zeros_like(state.sums),
         squares=np.zeros_like(state.squares),
@@ -217,8 +165,8 @@ def rebaseline(params: LabelFreeParams, state: LabelFreeState) -> LabelFreeState
 
 def _learnt(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) -> LabelFreeState:
     """One more batch of the new level; after the last one it is what later batches are compared with."""
-    sums = state.sums + batch.mean
-    squares = state.squares + np.square(batch.scored.scores, dtype=np.float64).mean(axis=0)
+    sums = state.sums + batch.mean[0]
+    squares = state.squares + np.square(batch.scores[0], dtype=np.float64).mean(axis=0)
     if state.learning > 1:
         return replace(state, sums=sums, squares=squares, learning=state.learning - 1)
     begin, columns = 0 if state.learns_inputs else params.scoring.inputs, params.scoring.columns
@@ -232,7 +180,7 @@ def _learnt(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) -
         state,
         level=level,
         per_deviation=per_deviation,
-        signals=_no_batch_before(params.signal_vector(level)),
+        signals=no_batch_before(params.signal_vector(level)),
         turn_factors=params.turn_factors(mean, variance),
         sums=np.zeros_like(sums),
         squares=np.zeros_like(squares),
@@ -241,8 +189,3 @@ def _learnt(params: LabelFreeParams, state: LabelFreeState, batch: BatchMeans) -
         own_inputs=state.own_inputs or state.learns_inputs,
         own_answers=True,
     )
-
-
-def _no_batch_before(level: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Fed-ADE's vectors where all that is known is the level."""
-    return np.stack([np.zeros_like(level), level, level])

@@ -71,8 +71,7 @@ class ScoreTable:
         low, per_unit, nodes, slopes = self._cells
         place = columns - low
         place *= per_unit
-        np.maximum(place, 0.0, out=place)
-        np.minimum(place, float(_CELLS), out=place)
+        np.clip(place, 0.0, float(_CELLS), out=place)
         cell = place.astype(np.int64)
         place -= cell
         cell += self._offsets

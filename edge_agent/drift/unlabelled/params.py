@@ -1,21 +1,19 @@
 """What the label-free monitor of a bundle knows, and how the bundle holds it."""
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.observed import Observed
 from edge_agent.drift.unlabelled.combination import Groups, Scale
 from edge_agent.drift.unlabelled.filters import GAINS, VIEWS, view_deviations
 from edge_agent.drift.unlabelled.intake import Intake, Kind
 from edge_agent.drift.unlabelled.normal_scores import ScoreTable
-from edge_agent.drift.unlabelled.scoring import Scored, Scoring
+from edge_agent.drift.unlabelled.scoring import Scoring
 from edge_agent.drift.unlabelled.signals import COMPARISONS, turn_spreads, turns
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
@@ -25,23 +23,6 @@ LEARNING_BATCHES = 16
 """Batches on new weights from which the level of what they change is learnt."""
 _AGAIN = "build the bundle again"
 _LEAST_FACTOR = 0.05
-_LARGEST = 1e30  # of a mean that is told: larger ones have no square
-
-
-class BatchMeans(NamedTuple):
-    """A batch as the monitor sees it.
-
-    Attributes:
-        mean: (columns + directions,) mean scores.
-        row: of the history; its first columns are still to be written.
-        scored: the samples, with what is missing filled in.
-        rows: samples that had a reading.
-    """
-
-    mean: NDArray[np.float32]
-    row: NDArray[np.float32]
-    scored: Scored
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -112,10 +93,6 @@ class LabelFreeParams:
         return self.scoring.columns + self.scoring.intake.channels
 
     @cached_property
-    def _ones(self) -> NDArray[np.float32]:
-        return np.full(self.batch_size, 1.0 / self.batch_size, np.float32)
-
-    @cached_property
     def _per_view(self) -> dict[tuple[bool, bool], NDArray[np.float32]]:
         """(8, columns) one over the views' deviations, by whether the level of inputs, of the rest, was learnt."""
         inflation = self.inflation.astype(np.float64)
@@ -128,38 +105,22 @@ class LabelFreeParams:
             for two in (False, True)
         }
 
-    def batch_means(self, batch: Observed, level: NDArray[np.float32]) -> "BatchMeans":
-        """What is left of a batch; a missing reading counts as one at its ``level``, (columns + directions,)."""
-        quick = self.scoring.quick(batch)
-        if quick is not None:
-            found = self._means(quick, self.batch_size)
-            # what is not finite in any row is not finite in a sum
-            if math.isfinite(np.add.reduce(found.mean) + np.add.reduce(found.row[self.scoring.columns :])):
-                return found
-        found = self._means(*self._filled(self.scoring(batch), level))
-        np.clip(found.row, -_LARGEST, _LARGEST, out=found.row)
-        return found
-
-    def _filled(self, scored: Scored, level: NDArray[np.float32]) -> tuple[Scored, int]:
-        """With what is missing at its level; and how many samples had a reading."""
-        if scored.whole:
-            return scored, self.batch_size
-        gone = np.isnan(scored.scores)
-        rows = int((~gone[:, : self.scoring.columns]).any(axis=1).sum())
-        seen = np.where(np.isnan(scored.channels), self.channel_level, scored.channels)
-        return Scored(np.where(gone, level, scored.scores), seen, True), rows
-
-    def _means(self, scored: Scored, rows: int) -> "BatchMeans":
-        row = np.zeros(self.history_width, np.float32)
-        np.subtract(self._ones @ scored.channels, self.channel_level, out=row[self.scoring.columns :])
-        return BatchMeans(self._ones @ scored.scores, row, scored, rows)
-
     def followed(self, means: NDArray[np.float32], moved: NDArray[np.float32]) -> NDArray[np.float32]:
         """The (..., 5, columns) weighted means after a batch of (..., columns)."""
         change = moved[..., None, :] - means
         change *= GAINS
         change += means
         return change
+
+    def followed_by(self, means: NDArray[np.float32], moved: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The (g, 5, columns) weighted means after each of g batches (g, columns), one after the other."""
+        path = np.empty((len(moved), *means.shape), np.float32)
+        for now, batch in zip(path, moved, strict=True):
+            np.subtract(batch, means, out=now)
+            now *= GAINS
+            now += means
+            means = now
+        return path
 
     def signal_vector(self, mean: NDArray[Any]) -> NDArray[Any]:
         """(..., shares + directions) of mean scores (..., columns + directions)."""

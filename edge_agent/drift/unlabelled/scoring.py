@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.observed import Observed
+from edge_agent.drift.products import by_batch
 from edge_agent.drift.unlabelled.answers import (
     SHARES_CAP,
     answers_of,
@@ -145,24 +146,27 @@ class Scoring:
         missing = missing_readings(features, seen.faulty)
         if missing is not None:
             features = np.where(missing, 0, features)
-        channels = self.intake(features, missing)
-        said = self._said(seen, self._broken(seen))
+        channels, size = self.intake(features, missing), len(features)
+        said = self._said(seen, self._broken(seen), size)
         if missing is None:
-            return Scored(self._scores(channels, said), channels, said.broken is None)
+            return Scored(self._scores(channels, said, size), channels, said.broken is None)
         gone = np.isnan(channels)
         judged = np.where(gone, self.tables.values[: self.intake.channels, 1], channels)
-        return Scored(self._scores(judged, said, gone), channels, False)
+        return Scored(self._scores(judged, said, size, gone), channels, False)
 
-    def quick(self, seen: Observed) -> Scored | None:
+    def quick(self, seen: Observed, size: int) -> Scored | None:
         """The same of samples of which nothing is missing, for less; None: something is, or that cannot be told here.
 
         Values that are not finite make scores or channels so, which is for the caller to notice in their means.
+
+        Args:
+            seen: batches of ``size`` samples, one after the other; each scores as it would alone, bit for bit.
         """
         features = self._fitting(seen)
         whole = seen.faulty is None and self.intake.kind == "features"
         if not whole or (self.outputs and self.classes is None and not np.isfinite(seen.outputs).all()):
             return None
-        return Scored(self._scores(features, self._said(seen, None)), features, True)
+        return Scored(self._scores(features, self._said(seen, None, size), size), features, True)
 
     def _fitting(self, seen: Observed) -> NDArray[Any]:
         """The features, (n, f).
@@ -175,13 +179,13 @@ class Scoring:
         return features
 
     def _scores(
-        self, channels: NDArray[Any], said: "_Said", gone: NDArray[np.bool_] | None = None
+        self, channels: NDArray[Any], said: "_Said", size: int, gone: NDArray[np.bool_] | None = None
     ) -> NDArray[np.float32]:
         normal = self.tables(np.concatenate((channels, *said.answers), axis=1) if said.answers else channels)
-        size = self.intake.channels
+        inputs = self.intake.channels
         scores = np.empty((len(channels), self.columns + self.directions), np.float32)
-        self._fill_inputs(scores, normal[:, :size], gone)
-        self._fill_answers(scores, normal[:, size:], said)
+        self._fill_inputs(scores, normal[:, :inputs], size, gone)
+        self._fill_answers(scores, normal[:, inputs:], said)
         return scores
 
     def _refuse(self, features: NDArray[Any], seen: Observed) -> None:
@@ -194,14 +198,14 @@ class Scoring:
                 raise DataError(f"label-free: {have} {what} a sample, the reference has {need}", _SAME_MODEL)
 
     def _fill_inputs(
-        self, scores: NDArray[np.float32], normal: NDArray[np.float32], missing: NDArray[np.bool_] | None
+        self, scores: NDArray[np.float32], normal: NDArray[np.float32], size: int, missing: NDArray[np.bool_] | None
     ) -> None:
         _, one, two, three, four = self.starts[:5]
         lost: NDArray[np.float32] | float = 0.0
         full = normal
         if missing is not None:
             full, lost = completed(normal, missing, self.precision)
-        left = full @ self.conditional
+        left = by_batch(full, self.conditional, size)
         scores[:, :one] = normal
         np.multiply(normal, normal, out=scores[:, one:two])
         scores[:, two:three] = left
@@ -211,7 +215,7 @@ class Scoring:
             for start in (0, one, two, three):
                 scores[:, start : start + missing.shape[1]][missing] = np.nan
 
-    def _said(self, seen: Observed, broken: NDArray[np.bool_] | None) -> "_Said":
+    def _said(self, seen: Observed, broken: NDArray[np.bool_] | None, size: int) -> "_Said":
         columns: list[NDArray[Any]] = []
         shares = components = squares = directions = None
         if self.outputs:
@@ -225,9 +229,9 @@ class Scoring:
             assert seen.embeddings is not None
             flat = _clean(seen.embeddings, broken)
             away = flat - self.centre
-            components = away @ self.basis
+            components = by_batch(away, self.basis, size)
             squares = components * components
-            columns.append(log_residue(away, squares, self._length_squares))
+            columns.append(log_residue(away, squares, self._length_squares, size))
             directions = unit_rows(flat)
         return _Said(columns, shares, components, squares, directions, broken)
 

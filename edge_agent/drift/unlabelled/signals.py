@@ -35,6 +35,27 @@ def remembered(signals: NDArray[np.float32], now: NDArray[np.float32]) -> NDArra
     return vectors
 
 
+def remembered_by(signals: NDArray[np.float32], now: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(g, 4, shares + directions): :func:`remembered` for each of g batches (g, shares + directions) in turn.
+
+    Args:
+        signals: (3, shares + directions) as remembered before the first.
+    """
+    vectors = np.empty((len(now), _COUNT, now.shape[1]), np.float32)
+    vectors[:, 0] = now
+    vectors[0, 1 + BEFORE] = signals[BEFORE]
+    vectors[1:, 1 + BEFORE] = now[:-1]
+    vectors[:, 1 + LEVEL] = signals[LEVEL]
+    slow = signals[SLOW]
+    for place, one in enumerate(now):
+        following = vectors[place, 1 + SLOW]
+        np.subtract(one, slow, out=following)
+        following *= MEMORY_GAIN
+        following += slow
+        slow = following
+    return vectors
+
+
 def turn_spreads(mean: NDArray[np.float64], variance: NDArray[np.float64], shares: int) -> NDArray[np.float64]:
     """(1 or 2,) variance over the squared length of the mean, of shares and of directions: signals grow with it."""
     parts = [part for part in (slice(0, shares), slice(shares, len(mean))) if len(mean[part])]

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edge_agent.drift.accuracy.monitor import AccuracyParams, AccuracyState, latest, rebaseline, step
+from edge_agent.drift.accuracy.monitor import AccuracyParams, AccuracyState, latest, rebaseline, step, step_many
+from edge_agent.drift.finding import Finding
 from edge_agent.drift.observed import Observed
 from edge_agent.errors import DataError
 from tests.drift.accuracy.made import BATCH, FEATURES, Rows, calibrated, covered_or_refused, draw, model, shown, window
@@ -178,3 +179,37 @@ def test_a_concept_shift_inside_the_support_is_not_seen() -> None:
     found = window(PARAMS, turned)
     assert not found.refused
     assert turned.accuracy < found.low
+
+
+def test_several_batches_at_once_are_bit_for_bit_what_they_are_one_by_one() -> None:
+    rng = np.random.default_rng(11)
+    seen = POOL.take(rng.choice(6000, 60 * BATCH)).observed
+    seen.features[20 * BATCH + 3, 1] = np.nan
+    seen.features[40 * BATCH : 41 * BATCH] = np.inf
+    one, found, states = AccuracyState.start(PARAMS), [], {}
+    for place in range(60):
+        one, finding = step(PARAMS, one, seen.part(place * BATCH, (place + 1) * BATCH))
+        found.append(finding)
+        states[place + 1] = one
+    for several in (2, 7, 60):
+        other, again = AccuracyState.start(PARAMS), list[Finding]()
+        while len(again) < 60:
+            first = len(again) * BATCH
+            other, some = step_many(PARAMS, other, seen.part(first, first + several * BATCH))
+            again += some
+            for name, array in states[len(again)].to_arrays().items():
+                assert array.tobytes() == other.to_arrays()[name].tobytes(), name
+        assert found == again
+
+
+def test_sums_are_those_of_the_functions() -> None:
+    rows = POOL.take(np.arange(3 * BATCH)).observed
+    signals, shares, _ = PARAMS.map.signals(rows)
+    table = PARAMS.functions(signals, shares)
+    sums = PARAMS.sums(signals, shares, BATCH)
+    np.testing.assert_allclose(sums, table.reshape(3, BATCH, -1).sum(axis=1), rtol=1e-12, atol=1e-10)
+
+
+def test_parts_of_batches_are_refused() -> None:
+    with pytest.raises(DataError, match="a batch has 50"):
+        step_many(PARAMS, AccuracyState.start(PARAMS), POOL.take(np.arange(BATCH + 1)).observed)
