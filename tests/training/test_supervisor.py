@@ -3,7 +3,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,44 +10,13 @@ import pytest
 
 from edge_agent.errors import TransientError
 from edge_agent.model.bundle import Bundle
-from edge_agent.training.job import EvaluationJob, TrainingJob
-from edge_agent.training.supervisor import ALLOCATION_FAILED, TERM_WAIT_S, TrainingOutcome, TrainingSupervisor
+from edge_agent.training.job import TrainingJob
+from edge_agent.training.supervisor import ALLOCATION_FAILED, TERM_WAIT_S, TrainingSupervisor
 from edge_agent.wire.updates import decode_update
 from tests.training.jobs import evaluation_job, training_job
+from tests.training.rounds import LONG_EPOCHS, WAIT_S, run, wait_for_outcome, worker_pids
 from tests.training.stored_samples import store_samples
 from tests.training.tiny_bundle import numpy_loss, tiny_samples, tiny_weights
-
-WAIT_S = 30.0
-LONG_EPOCHS = 1_000_000_000
-
-
-@pytest.fixture(scope="module")
-def samples_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("samples")
-    store_samples(folder / "samples.db", 100)
-    return folder / "samples.db"
-
-
-@pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[TrainingSupervisor]:
-    one = TrainingSupervisor(tmp_path / "jobs")
-    yield one
-    one.stop()
-
-
-def wait_for_outcome(supervisor: TrainingSupervisor) -> TrainingOutcome:
-    deadline_s = time.monotonic() + WAIT_S
-    while time.monotonic() < deadline_s:
-        outcome = supervisor.poll()
-        if outcome is not None:
-            return outcome
-        time.sleep(0.02)
-    raise AssertionError("the worker did not end")
-
-
-def run(supervisor: TrainingSupervisor, job: TrainingJob | EvaluationJob) -> TrainingOutcome:
-    supervisor.start(job)
-    return wait_for_outcome(supervisor)
 
 
 def test_a_round_gives_an_update_that_lowers_the_loss(
@@ -214,14 +182,6 @@ def test_the_loss_reported_is_that_of_the_base_weights(
 
 def changed(job: TrainingJob, changes: dict[str, object]) -> TrainingJob:
     return TrainingJob.model_validate({**job.model_dump(), **changes})
-
-
-def worker_pids(parent: int) -> list[int]:
-    """Training workers among the children; other tests may have left children of their own."""
-    found = []
-    for task in Path(f"/proc/{parent}/task").iterdir():
-        found += [int(pid) for pid in (task / "children").read_text().split()]
-    return [pid for pid in found if b"edge_agent.training.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def wait_for_worker(parent: int) -> int:

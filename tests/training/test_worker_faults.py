@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,25 +24,11 @@ from edge_agent.wire.updates import decode_update
 from tests.e2e.test_storage_faults import disk
 from tests.samples.inside import rewrite, wrong_but_for_holdout
 from tests.training.jobs import evaluation_job, training_job
+from tests.training.rounds import LONG_EPOCHS, WAIT_S, run, wait_for_outcome, worker_pids
 from tests.training.stored_samples import store_samples
-from tests.training.test_supervisor import LONG_EPOCHS, WAIT_S, run, wait_for_outcome, worker_pids
 from tests.training.tiny_bundle import tiny_bundle
 
 LINE = Lineage(bundle="a" * 64, training_graph="sgd", adaptation="a1", cohort="root", round=1)
-
-
-@pytest.fixture(scope="module")
-def samples_db(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("samples")
-    store_samples(folder / "samples.db", 100)
-    return folder / "samples.db"
-
-
-@pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[TrainingSupervisor]:
-    one = TrainingSupervisor(tmp_path / "jobs")
-    yield one
-    one.stop()
 
 
 def relabelled(path: Path, change: Callable[[Chunk], None]) -> Path:
