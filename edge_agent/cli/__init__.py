@@ -36,6 +36,9 @@ def main() -> None:
         if settings is None:
             from edge_agent.cli.commands import main as command_line
         else:
+            from edge_agent.cli.later import load_later
+
+            load_later()
             from edge_agent.cli.serving import serve
     if settings is None:
         command_line()
