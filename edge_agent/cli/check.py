@@ -23,6 +23,7 @@ from edge_agent.model.training_step import TrainingStep
 from edge_agent.ota.weights_store import BUNDLES_BUDGET, WEIGHTS_BUDGET
 from edge_agent.runtime.instance import STATUS_FILE
 from edge_agent.runtime.provisioned import provisioned_floors, provisioned_root
+from edge_agent.training.suited import unsuited
 from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.provision import read_floors
 from edge_agent.wire.rights import gateway_identities
@@ -123,6 +124,9 @@ def _bundle(settings: AgentSettings, out: list[Bundle]) -> Finding:
         TrainingStep(bundle, graph.name, weights)
     trains = ", ".join(graph.name for graph in bundle.manifest.training) or "nothing"
     saw = f"{bundle.manifest.name!r} ({bundle.digest[:12]}) predicts; training graphs: {trains}"
+    if settings.adaptation.online and (why := unsuited(bundle, settings.adaptation.graph)) is not None:
+        remedy = "build it with --label-free entropy, name its graph in [adaptation] graph, or set online = false"
+        return Finding("bundle", False, f"[adaptation] online = true, but it cannot be followed: {why}", remedy)
     monitored = bool(bundle.manifest.monitors)
     return Finding("bundle", monitored, saw, "it has no calibrated monitor: build it with calibration data")
 

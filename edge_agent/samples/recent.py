@@ -25,6 +25,7 @@ GROWN_BYTES = 16 * 1024
 """A chunk with less takes up the next samples, so that a slow source does not make one of each; it is written anew."""
 SEGMENT = "segment"
 SPOILT = "spoilt_samples"
+MODELS_AT_HAND = 256
 LOST = 0
 """Number of no input layout: that of samples whose features are lost."""
 _AS_ROW: Callable[[Iterable[Any]], LabelledRow] = partial(tuple.__new__, LabelledRow)
@@ -278,10 +279,20 @@ class Recent:
         for number, known in reversed(self._models.items()):
             if known == key:
                 return number
+        if len(self._models) >= MODELS_AT_HAND:
+            self._forget_models()
         self._db.execute("INSERT INTO model (bundle, weights, version, cohort) VALUES (?, ?, ?, ?)", key)
         number = int(self._db.query("SELECT last_insert_rowid()")[0][0])
         self._models[number] = key
         return number
+
+    def _forget_models(self) -> None:
+        """Those of which no sample is left: where a gateway adapts between rounds there are some every hour."""
+        used = {chunk.model for chunk in self.chunks}
+        used |= {row[0] for row in self._db.query("SELECT DISTINCT model FROM sample")}
+        gone = self._models.keys() - used
+        self._db.execute_many("DELETE FROM model WHERE model = ?", [(number,) for number in sorted(gone)])
+        self._models = {number: model for number, model in self._models.items() if number in used}
 
     def _by_chunk(self, seqs: NDArray[np.int64]) -> Iterator[tuple[Chunk, NDArray[np.intp], NDArray[np.intp]]]:
         """Chunks, which entries are of each, and their rows there."""

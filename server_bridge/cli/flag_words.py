@@ -20,6 +20,8 @@ def flag_line(stored: StoredFlag) -> str:
 
 def _parts(flag: FlagEvent) -> Iterator[str]:
     yield f"{flag.monitor} {flag.statistic:.4g} over {flag.threshold:.4g}, since sample {flag.first_drifted_sample}"
+    if flag.overlay is not None:
+        yield f"with an overlay of {flag.overlay.batches} batches on the release"
     if flag.severity is not None:
         by = f" by {flag.severity_by}" if flag.severity_by else ""
         yield f"severity {flag.severity:.2f}{by}"

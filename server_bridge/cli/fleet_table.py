@@ -32,7 +32,7 @@ def fleet_table(views: Sequence[GatewayView], now_s: float) -> Table:
             "ignored" if view.ignored else "yes" if view.online else "no",
             "-" if view.bundle is None else view.bundle[:DIGEST_SIGNS],
             view.cohort or "-",
-            "-" if view.weights_version is None else f"v{view.weights_version}",
+            _weights(view),
             view.ota_state or "-",
             "-" if view.flag_s is None else f"{view.flag}, {_age(now_s - view.flag_s)} ago",
             "-" if view.trainable_samples is None else str(view.trainable_samples),
@@ -41,6 +41,13 @@ def fleet_table(views: Sequence[GatewayView], now_s: float) -> Table:
             str(view.dropped),
         )
     return table
+
+
+def _weights(view: GatewayView) -> str:
+    """The release's version; behind it that the gateway has adapted it."""
+    if view.weights_version is None:
+        return "-"
+    return f"v{view.weights_version}{f' +{view.overlay_batches}' if view.overlay_batches else ''}"
 
 
 def _holdout(view: GatewayView) -> str:
@@ -74,10 +81,15 @@ def _age(seconds: float) -> str:
 
 
 def cohort_accuracy(views: Sequence[GatewayView]) -> Iterator[str]:
-    """A line a cohort: how its gateways do on their holdout samples, under the weights before and now."""
+    """A line a cohort: how its gateways do on their holdout samples, under the weights before and now.
+
+    Those that adapt by themselves tell of what they made, not of the cohort's weights, and are left out.
+    """
     cohorts: dict[tuple[str, bool], list[Accuracies]] = {}
     for view in views:
-        if view.cohort is not None and view.accuracy is not None and view.accuracy.before is not None:
+        if view.cohort is None or view.accuracy is None or view.overlay_batches:
+            continue
+        if view.accuracy.before is not None:
             cohorts.setdefault((view.cohort, view.regression), []).append(view.accuracy)
     for (cohort, regression), known in sorted(cohorts.items()):
         if regression:

@@ -30,6 +30,7 @@ class GatewayView:
         last_round: its part in the last round that was committed, if it was asked.
         flag_event: its last flag with its evidence, as JSON values.
         accuracy: on holdout samples, of the weights before those it runs and of these, if counts tell.
+        overlay_batches: that made what lies on its release, and predicts; 0: nothing does. `accuracy` is of that then.
         sensor_faults: those that last, in words, the oldest first.
         merge: what an operator asked of the cohort whose weights it runs: to go into another.
         regression: whether its bundle predicts values, so that its losses tell how it does.
@@ -56,6 +57,7 @@ class GatewayView:
     flag_event: dict[str, Any] | None = None
     regression: bool = False
     sensor_faults: tuple[str, ...] = ()
+    overlay_batches: int = 0
     merge: MergeRequest | None = None
 
 
@@ -103,7 +105,8 @@ def fleet_view(
                 presence_s=None if presence is None else presence.changed_s,
                 last_round=None if latest is None else participation(latest, row.id),
                 flag_event=None if flag is None else flag.event.model_dump(mode="json", exclude_none=True),
-                accuracy=None if state is None else accuracies.get((row.id, state.weights)),
+                accuracy=None if state is None else accuracies.get((row.id, _predicts(state))),
+                overlay_batches=0 if state is None or state.overlay is None else state.overlay.batches,
                 regression=state is not None and state.bundle in regressions,
                 sensor_faults=tuple(fault.words() for fault in faults.get(row.id, [])),
                 merge=None if state is None else _merge_of(state, merges),
@@ -116,3 +119,8 @@ def _merge_of(state: State, merges: Sequence[MergeRequest]) -> MergeRequest | No
     """The newest request about the cohort that a gateway runs; it may have been fulfilled, and not activated yet."""
     own = (each for each in reversed(merges) if (each.bundle, each.gone) == (state.bundle, state.cohort))
     return next((each for each in own if each.status != REFUSED), None)
+
+
+def _predicts(state: State) -> str:
+    """The digest of the weights that predict there."""
+    return state.weights if state.overlay is None else state.overlay.digest

@@ -1,4 +1,4 @@
-from edge_agent.wire.messages import FlagAccuracy, FlagAttribution, FlagEvent, FlagLabels, FlagTest
+from edge_agent.wire.messages import FlagAccuracy, FlagAttribution, FlagEvent, FlagLabels, FlagTest, Overlay
 from server_bridge.cli.flag_words import flag_line, flag_words
 from server_bridge.store.flags import StoredFlag
 
@@ -21,6 +21,11 @@ LEAST = FlagEvent(
 def test_a_flag_of_an_earlier_agent_says_what_it_has() -> None:
     stored = StoredFlag("gw-1", 0.0, "open", None, None, LEAST)
     assert flag_line(stored) == "gw-1: open: loss-rise 1.5 over 0.25, since sample s4"
+
+
+def test_a_flag_that_was_judged_with_an_overlay_says_so() -> None:
+    flag = LEAST.model_copy(update={"overlay": Overlay(digest="4" * 64, batches=7)})
+    assert flag_words(flag).split("; ")[1] == "with an overlay of 7 batches on the release"
 
 
 def test_the_evidence_is_said_in_physical_units() -> None:

@@ -9,7 +9,16 @@ from typer.testing import CliRunner
 
 from edge_agent.errors import ConfigError
 from edge_agent.wire.blobs import sha256_hex
-from edge_agent.wire.messages import ClockTrust, CountsBucket, CountsEvent, Event, Presence, State, TrustedVersions
+from edge_agent.wire.messages import (
+    ClockTrust,
+    CountsBucket,
+    CountsEvent,
+    Event,
+    Overlay,
+    Presence,
+    State,
+    TrustedVersions,
+)
 from server_bridge.cli.flag_words import flag_words
 from server_bridge.cli.fleet import app
 from server_bridge.folder_lock import lock_folder
@@ -107,6 +116,32 @@ def _counted(settings: str, bundle: str) -> Path:
         store.counts.replace(Event(gateway="gw1", epoch="e", sequence=sequence, low=0, time_s=0.0, body=counts), counts)
     store.close()
     return data_dir
+
+
+def test_a_gateway_that_adapts_between_rounds_is_shown_by_what_predicts_there(settings: str) -> None:
+    """What its overlay got right stands beside it; of the release that it lies on stays what was counted before."""
+    data_dir = _counted(settings, "b" * 64)
+    store = Store(store_url(data_dir), data_dir / "blobs")
+    laid = Overlay(digest="3" * 64, batches=5)
+    store.gateways.set_state(_state("b" * 64, "root").model_copy(update={"overlay": laid}), 2.0)
+    counts = CountsEvent(
+        bundle="b" * 64,
+        weights=laid.digest,
+        weights_version=2,
+        cohort="root",
+        bucket_s=60.0,
+        buckets=[CountsBucket(bucket=9, labelled=10, right=3, loss_sum=1.0)],
+        release="2" * 64,
+        overlay_batches=5,
+    )
+    store.counts.replace(Event(gateway="gw1", epoch="e", sequence=9, low=0, time_s=0.0, body=counts), counts)
+    assert store.counts.accuracies()["gw1", "2" * 64].now == 0.9
+    store.close()
+    view = json.loads(_typed("fleet", "--json", "-c", settings))[0]
+    assert (view["weights_version"], view["overlay_batches"], view["accuracy"]["now"]) == (2, 5, 0.3)
+    shown = _typed("fleet", "-c", settings)
+    assert "v2 +5" in shown
+    assert "holdout accuracy of root" not in shown + _typed("log", "-c", settings)
 
 
 def test_accuracy_before_and_now_is_that_of_the_last_spans_of_each_weights(settings: str) -> None:

@@ -356,3 +356,17 @@ def test_every_order_of_samples_and_labels_joins_each_pair_once(
     assert [row.id for row in rows] == joined
     assert [row.arrival for row in rows] == list(range(1, len(rows) + 1))
     db.close()
+
+
+def test_of_models_that_served_only_those_of_stored_samples_are_remembered(db: Database) -> None:
+    """A gateway that adapts between rounds serves by other weights every few minutes, for months."""
+    store = _store(db, max_samples=10)
+    for number in range(600):
+        made = Predictions(np.zeros((1, 4), np.float32), weights=f"{number:064x}")
+        store.add(batch(number), made, 0.0)
+    assert db.query("SELECT count(*) FROM model")[0][0] <= 300
+    _label(store, *range(590, 600))
+    rows = store.labelled_since(0, 100)
+    assert [int(row.weights, 16) for row in rows] == list(range(590, 600))
+    again = _store(db, max_samples=10)
+    assert [row.weights for row in again.labelled_since(0, 100)] == [row.weights for row in rows]
