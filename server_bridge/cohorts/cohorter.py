@@ -28,6 +28,7 @@ class CohortContext:
         examples: how many examples each client trained on.
         former: the cohort that each client is taken from.
         reliability: each client's split-half cosine (metric ``clma-split-half``), in [-1, 1].
+        tensors: sizes of the tensors that the d selected weights are, in their order.
     """
 
     bases: Mapping[ClientId, Vector] | None = None
@@ -35,6 +36,7 @@ class CohortContext:
     examples: Mapping[ClientId, float] | None = None
     former: Mapping[ClientId, str] | None = None
     reliability: Mapping[ClientId, float] | None = None
+    tensors: Sequence[int] = ()
 
 
 @dataclass(slots=True)

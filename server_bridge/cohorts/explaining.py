@@ -18,6 +18,8 @@ SENTENCES: Mapping[str, str] = MappingProxyType(
         "their similarity is no larger than chance.",
         "told-apart": "Changes inside its group are more alike than those across groups, "
         "beyond what one family of this scatter shows and by more than families differ in themselves.",
+        "told-apart-in-a-layer": "In one layer, which holds much of them, changes inside its group are more alike than "
+        "those across groups, by far more than families differ in themselves.",
         "alike": "Changes in its group are as alike as their reliability lets one family's be.",
         "less-alike-than-reliable": "Its change is less like the others' than its reliability lets one family's be, "
         "so it is by itself.",
@@ -41,12 +43,17 @@ def explain(
         families: groups of row numbers that cover 0 to n - 1.
     """
     share = np.ones((len(ids), len(ids))) if reliability is None else np.sqrt(np.outer(reliability, reliability))
-    similar, errors = evidence.similarities / share, np.maximum(evidence.block_errors, evidence.chance_errors) / share
+    errors = np.maximum(evidence.block_errors, evidence.chance_errors) / share
     reasons = {}
     for family in families:
+        similar = _deciding(evidence, family) / share
         for row in family.rows:
             reasons[ids[row]] = _explanation(ids, similar, errors, family, int(row))
     return {client: reasons[client] for client in ids}
+
+
+def _deciding(evidence: Evidence, family: Family) -> Matrix:
+    return evidence.similarities if family.layer is None else evidence.layer_cosines[family.layer]
 
 
 def _explanation(ids: Sequence[ClientId], similar: Matrix, errors: Matrix, family: Family, row: int) -> Explanation:

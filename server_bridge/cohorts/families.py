@@ -1,12 +1,13 @@
 """Which changes are one family: the rules in their order, and each group with the rule that made it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from server_bridge.cohorts.blocks import Similarities, best_split
 from server_bridge.cohorts.evidence import Evidence, Matrix
+from server_bridge.cohorts.layer_families import divide_by_layer
 from server_bridge.cohorts.net_families import disattenuated, divide, least_alike, several
 from server_bridge.cohorts.one_family import beyond_one_family
 from server_bridge.cohorts.separation import Group, Separation, mean_inside, separate
@@ -28,14 +29,16 @@ class Family:
 
     Attributes:
         rows: the members' row numbers, ascending.
-        rule: ``nothing-in-common``, ``told-apart``, ``alike``, ``less-alike-than-reliable``,
-            ``hardly-alike`` or ``cannot-tell``.
+        rule: ``nothing-in-common``, ``told-apart``, ``told-apart-in-a-layer``, ``alike``,
+            ``less-alike-than-reliable``, ``hardly-alike`` or ``cannot-tell``.
         limit: the similarity at which the decision would have been the other one.
+        layer: the number of the layer among the evidence's whose cosines decided; ``None`` for all coordinates.
     """
 
     rows: Group
     rule: str
     limit: float
+    layer: int | None = None
 
 
 def full_reliability(halves: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -60,7 +63,8 @@ def find_families(evidence: Evidence, reliability: NDArray[np.float64] | None) -
     as long as a split is told from one family by its likelihood and by draws of one family and its
     groups are far enough apart, groups are split; what is left is one family if it is alike enough
     for its reliability. Where that is not known, it stays together. Updates of real nets are divided
-    as long as two groups lie far enough apart: by chance alone a few large coordinates would decide.
+    as long as two groups lie far enough apart: by their roots, since by chance alone a few large
+    coordinates would decide; if these do not part them, by what one layer shows.
 
     Args:
         evidence: of the changes, none of them zero.
@@ -88,20 +92,35 @@ def _refine_net(
     """Updates of real nets: divided in two as long as the two lie far enough apart."""
     if len(rows) == 1:
         return [Family(rows, origin.rule, origin.limit)]
-    cosines = evidence.root_cosines[np.ix_(rows, rows)]
     known = None if reliability is None else reliability[rows]
-    divided = divide(cosines, known) if len(rows) > 2 else None
+    among = evidence.among(rows)
+    told = _told_apart(among.root_cosines, known) or _told_apart_in_layer(among, known)
+    if not told:
+        return _undivided(among.root_cosines, among.cosines, known, rows)
+    families = []
+    for part in told:
+        group = replace(part, rows=rows[part.rows])
+        families += _keep_rule(_refine_net(evidence, reliability, group.rows, group), group)
+    return families
+
+
+def _told_apart(cosines: Matrix, known: NDArray[np.float64] | None) -> list[Family]:
+    """Groups that are other families by these cosines; none if there are no such."""
+    divided = divide(cosines, known) if len(cosines) > 2 else None
     groups = several(cosines, known)
     if not groups and divided is not None:
-        groups = [np.flatnonzero(~divided.sides), np.flatnonzero(divided.sides)]
-    if not groups:
-        return _undivided(cosines, evidence.cosines[np.ix_(rows, rows)], known, rows)
-    threshold = divided.limit if divided is not None else least_alike(len(rows), known is not None)
-    families = []
-    for group in groups:
-        told = Family(rows[group], "told-apart", threshold)
-        families += _keep_rule(_refine_net(evidence, reliability, rows[group], told), told)
-    return families
+        groups = divided.groups
+    limit = divided.limit if divided is not None else least_alike(len(cosines), known is not None)
+    return [Family(group, "told-apart", limit) for group in groups]
+
+
+def _told_apart_in_layer(among: Evidence, known: NDArray[np.float64] | None) -> list[Family]:
+    """The same by one layer, which must show much more, and nothing that all of them together deny."""
+    found = divide_by_layer(among.root_cosines, among.layer_cosines, known)
+    if found is None:
+        return []
+    limit, layer = found.divided.limit, found.layer
+    return [Family(group, "told-apart-in-a-layer", limit, layer) for group in found.divided.groups]
 
 
 def _undivided(cosines: Matrix, plain: Matrix, known: NDArray[np.float64] | None, rows: Group) -> list[Family]:

@@ -1,6 +1,7 @@
 """Drifted clients grouped by evidence: errors and draws of one family instead of a fixed cut."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,7 +62,7 @@ class FamilyCohorter(Cohorter):
         if not ordered:
             return CohortAssignment()
         bases = bases_of(ordered, center, context)
-        evidence = measure(rows, bases)
+        evidence = measure(rows, bases, context.tensors if context else ())
         reliability = _reliability(ordered, context)
         families: list[Family] = []
         for part in comparable(bases, evidence.lengths, self.base_tolerance):
@@ -82,7 +83,7 @@ def _in_part(evidence: Evidence, reliability: NDArray[np.float64] | None, part: 
     if len(moved) == 1:
         return [*still, Family(moved, "nobody-to-compare", 0.0)]
     found = find_families(evidence.among(moved), None if reliability is None else reliability[moved])
-    return [*still, *(Family(moved[family.rows], family.rule, family.limit) for family in found)]
+    return [*still, *(replace(family, rows=moved[family.rows]) for family in found)]
 
 
 def _reliability(ids: Sequence[ClientId], context: CohortContext | None) -> NDArray[np.float64] | None:

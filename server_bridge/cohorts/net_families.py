@@ -39,6 +39,11 @@ class Divided:
     sides: Sides
     limit: float
 
+    @property
+    def groups(self) -> list[Group]:
+        """Row numbers of either."""
+        return [np.flatnonzero(~self.sides), np.flatnonzero(self.sides)]
+
 
 def divide(cosines: Matrix, reliability: NDArray[np.float64] | None) -> Divided | None:
     """The division whose groups lie furthest beyond their limit; ``None`` if none does.
@@ -51,13 +56,29 @@ def divide(cosines: Matrix, reliability: NDArray[np.float64] | None) -> Divided 
         cosines: (n, n) of the changes' roots, n >= 3.
         reliability: (n,) share of each change that is not noise; ``None`` if not known.
     """
-    apart, best, found = centred(cosines), 0.0, None
+    margin, found = best_division(cosines, reliability)
+    return found if margin > 0 else None
+
+
+def best_division(
+    cosines: Matrix, reliability: NDArray[np.float64] | None, least: int = 1, further: float = 0.0
+) -> tuple[float, Divided | None]:
+    """The same, however far its groups lie, and how far beyond a limit that is ``further`` off.
+
+    ``None`` if there is no division into groups of ``least`` clients and more.
+    """
+    apart = centred(cosines)
+    best: tuple[float, Divided | None] = (-np.inf, None)
     for sides in divisions(cosines):
+        if min(np.count_nonzero(sides), np.count_nonzero(~sides)) < least:
+            continue
         similarity, allowed = _score(cosines, apart, reliability, sides)
-        if allowed - similarity > best:
+        allowed -= further
+        if allowed - similarity > best[0]:
             across = disattenuated(cosines, reliability, sides, ~sides)
-            best, found = allowed - similarity, Divided(sides, allowed * (across / similarity if similarity else 1.0))
-    return found
+            found = Divided(sides, allowed * (across / similarity if similarity else 1.0))
+            best = (allowed - similarity, found)
+    return best
 
 
 def several(cosines: Matrix, reliability: NDArray[np.float64] | None) -> list[Group]:

@@ -49,6 +49,7 @@ def _context(selector: ParamSelector, movers: Sequence[ClientUpdate], updates: S
         examples={u.client: u.examples for u in updates},
         former={u.client: u.cohort for u in movers},
         reliability={u.client: u.reliability for u in updates if u.reliability is not None},
+        tensors=[np.size(movers[0].params[name]) for name in selector.select(movers[0].params)],
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from server_bridge.bundles.fit import FitSettings
 from tests.benchmarks.cohorts_data.drifted import Drifted
-from tests.benchmarks.cohorts_data.real import Samples, Training, dense_net, fit_base, split_half, update
+from tests.benchmarks.cohorts_data.real import Samples, Training, dense_net, fit_base, layers_of, split_half, update
 
 SIDE, HIDDEN, CLASSES = 14, 32, 10
 FIT, HELD = 4_000, 1_000
@@ -53,7 +53,8 @@ class DigitsFleet:
                 known.append(split_half(self.bundle, self.base, mine, self.training, seed_of_client))
                 truth.append(number)
                 examples.append(float(size))
-        return Drifted(np.stack(changes), np.array(truth, np.intp), np.array(known), None, np.array(examples))
+        parts = np.stack(changes), np.array(truth, np.intp), np.array(known), None, np.array(examples)
+        return Drifted(*parts, layers_of(self.base))
 
 
 def read_digits(data: Path) -> Samples:

@@ -1,5 +1,6 @@
 """Clients with known families, as a cohorter sees them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ class Drifted:
         reliability: (n,) split-half cosines, where they were measured.
         stable: (m, d) float32 changes of clients that did not drift; none if m is 0.
         examples: (n,) training examples of each client.
+        tensors: sizes of the layers that the d parameters are, in their order; empty where there are none.
     """
 
     changes: NDArray[np.float32]
@@ -25,6 +27,7 @@ class Drifted:
     reliability: NDArray[np.float64] | None = None
     stable: NDArray[np.float32] | None = None
     examples: NDArray[np.float64] | None = None
+    tensors: Sequence[int] = ()
 
     def context(self) -> CohortContext:
         """All of the optional context that is known."""
@@ -36,6 +39,7 @@ class Drifted:
             stable_changes=None if stable is None else {-1 - i: row for i, row in enumerate(stable)},
             examples=None if examples is None else {i: float(examples[i]) for i in rows},
             reliability=None if known is None else {i: float(known[i]) for i in rows},
+            tensors=self.tensors,
         )
 
 

@@ -14,7 +14,7 @@ from edge_agent.drift.observed import Observed
 from edge_agent.drift.reference import Reference
 from server_bridge.bundles.fit import FitSettings
 from tests.benchmarks.cohorts_data.drifted import Drifted
-from tests.benchmarks.cohorts_data.real import Samples, Training, dense_net, fit_base, split_half, update
+from tests.benchmarks.cohorts_data.real import Samples, Training, dense_net, fit_base, layers_of, split_half, update
 
 FEATURES, CLASSES, HIDDEN = 128, 6, 32
 TRAINING = Training(epochs=5, learning_rate=0.001, batch_size=16)
@@ -88,4 +88,5 @@ class GasFleet:
                 halves.append(split_half(self.bundle, self.base, mine, self.training, seed_of_client))
                 truth.append(number)
                 examples.append(float(size))
-        return Drifted(np.stack(changes), np.array(truth, np.intp), np.array(halves), None, np.array(examples))
+        parts = np.stack(changes), np.array(truth, np.intp), np.array(halves), None, np.array(examples)
+        return Drifted(*parts, layers_of(self.base))

@@ -13,7 +13,7 @@ from server_bridge.demo.net import draw_net
 from server_bridge.demo.recordings import load_recordings
 from server_bridge.demo.timing import FIRST_LEARNING_RATE, LOCAL_EPOCHS, ROUND_MOST_SAMPLES
 from tests.benchmarks.cohorts_data.drifted import Drifted
-from tests.benchmarks.cohorts_data.real import Samples, Training, fit_base, split_half, update
+from tests.benchmarks.cohorts_data.real import Samples, Training, fit_base, layers_of, split_half, update
 
 TRAINING = Training(LOCAL_EPOCHS, FIRST_LEARNING_RATE, BATCH_SIZE)
 # (axes, signs) of each remount; the first two are the demo's.
@@ -64,7 +64,8 @@ class MotionFleet:
                 halves.append(split_half(self.bundle, self.base, mine, self.training, seed_of_client))
                 truth.append(number)
                 examples.append(float(len(mine.labels)))
-        return Drifted(np.stack(changes), np.array(truth, np.intp), np.array(halves), None, np.array(examples))
+        parts = np.stack(changes), np.array(truth, np.intp), np.array(halves), None, np.array(examples)
+        return Drifted(*parts, layers_of(self.base))
 
     def _pool(self, subject: int, rng: np.random.Generator) -> Samples:
         own = windows_of([r for r in self.recordings if r.subject == subject], [Part.FIT, Part.CALIBRATION])

@@ -72,6 +72,11 @@ def update(bundle: Bundle, base: Weights, samples: Samples, training: Training, 
     return np.concatenate([(trained[name] - base[name]).ravel() for name in sorted(trained)])
 
 
+def layers_of(base: Weights) -> list[int]:
+    """The sizes of the tensors in the order in which :func:`update` gives them."""
+    return [base[name].size for name in sorted(base)]
+
+
 def split_half(bundle: Bundle, base: Weights, samples: Samples, training: Training, seed: int) -> float:
     """The cosine of the updates from the halves of the samples that a gateway would take."""
     left, right = (
