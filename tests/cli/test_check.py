@@ -397,3 +397,14 @@ def test_a_live_source_that_speaks(bridge: Path, tmp_path: Path, mosquitto: Mosq
     assert found.failed == ([] if fits else ["source"])
     if not fits:
         assert "features.x: shape [7], [8] is needed" in found.saw["source"]
+
+
+def test_a_bundle_that_cannot_be_followed_is_found_and_the_agent_does_not_start(bridge: Path, tmp_path: Path) -> None:
+    path = gateway_folder(bridge, tmp_path / "gateways", free_port(), adaptation={"online": True})
+    found = check(path)
+    assert found.saw["bundle"].startswith("[adaptation] online = true, but it cannot be followed: bundle 'toy' has no")
+    assert "--label-free" in found.remedy["bundle"]
+    ended = run("run", "-c", str(path))
+    assert ended.status == Exit.CONFIG
+    assert "cannot be followed" in ended.err
+    assert "--label-free" in ended.err
