@@ -2,8 +2,8 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ BATCHES_REMEMBERED = 512
 """For saying where a change began that a monitor dates back; about 100 bytes each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Began:
+class Began(NamedTuple):
     """Where a batch began: its earliest sample."""
 
     id: str
@@ -78,8 +77,8 @@ class ServedBatches:
             return None
         whole = joined(self._cut(batches * self._size))
         self._taken.append(whole)
-        for first in range(0, len(whole), self._size):
-            self._began.append(Began(whole.ids[first], float(whole.times_s[first]), self._size))
+        firsts = zip(whole.ids[:: self._size], whole.times_s[:: self._size].tolist(), strict=True)
+        self._began.extend([Began(name, time_s, self._size) for name, time_s in firsts])
         return whole
 
     def _cut(self, wanted: int) -> list[Observed]:

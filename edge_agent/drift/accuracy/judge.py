@@ -125,10 +125,9 @@ def _spread_otherwise(params: AccuracyParams, weights: Floats, squares: Floats, 
 
     Weights balance the signals, not their squares: a reading that is stuck, noisy or scaled stays visible.
     """
-    known = params.squares
-    expected = weights @ known
-    apart = known - expected
-    variance = weights @ np.multiply(apart, apart, out=apart)
+    moments = weights @ params.squares
+    expected, fourth = moments[: len(squares)], moments[len(squares) :]
+    variance = np.maximum(fourth - np.square(expected), 0.0)
     away = np.abs(squares - expected) / np.sqrt((variance + _FLAT) * (noise + float(weights @ weights)))
     return bool(away.max() > MOST_SPREAD)
 

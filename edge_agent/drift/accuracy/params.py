@@ -104,9 +104,10 @@ class AccuracyParams:
 
     @cached_property
     def squares(self) -> Floats:
-        """(n, s) squared signals of the reference's rows."""
+        """(n, 2 s) squared signals of the reference's rows, and their squares."""
         signals = slice(1, 1 + len(self.map.middle))
-        return np.square(self.rows[:, signals] * self.width[signals] + self.middle[signals])
+        squares = np.square(self.rows[:, signals] * self.width[signals] + self.middle[signals])
+        return np.concatenate([squares, np.square(squares)], axis=1)
 
     @classmethod
     def from_spec(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]]) -> Self:

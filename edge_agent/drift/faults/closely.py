@@ -1,13 +1,12 @@
 """A look at which something may be wrong: what it is, or that it is nothing."""
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.away import OUTSIDE, look_away, strayed
-from edge_agent.drift.faults.opening import Evidence, is_sentinel, settle, went_on_sound
+from edge_agent.drift.faults.opening import LEAST_SENTINEL, Evidence, is_sentinel, settle, went_on_sound
 from edge_agent.drift.faults.params import MARGIN, PartParams
 from edge_agent.drift.faults.report import FaultReport
 from edge_agent.drift.faults.runs import stuck_readings
@@ -26,6 +25,7 @@ class Seen(NamedTuple):
         same: (m, c) whether each equals the one before it.
         equal: (c,) how many do.
         lowest, highest: (c,), NaN where a reading is.
+        zero: whether a sensor reads 0 that never does.
         in_time: whether they follow those before them at once.
     """
 
@@ -35,6 +35,7 @@ class Seen(NamedTuple):
     equal: NDArray[np.int64]
     lowest: NDArray[np.float64]
     highest: NDArray[np.float64]
+    zero: bool
     in_time: bool
 
 
@@ -52,36 +53,51 @@ def only_strayed(part: PartParams, state: PartState, seen: Seen) -> Found | None
 
     As `look_closer` finds it, bit for bit, for a third of the operations: noise does so every few hundred samples.
     """
+    after = strayed_standing(part, state, seen)
+    if after is None:
+        return None
+    window = taken_in(state.recent, seen.x, seen.lowest, seen.highest, float(seen.times_s[0]))
+    if window.filled >= WINDOW:
+        if is_odd(part, window):
+            return None
+        after = looked_at_anew(part, after)
+    recent = advanced(part, state.recent, seen.x, seen.same, seen.equal, seen.times_s, window)
+    return Found(PartState(recent, after), calm=after.calm)
+
+
+def strayed_standing(part: PartParams, state: PartState, seen: Seen) -> Standing | None:
+    """The standing after a look at which some sensors leave their range and nothing else is the matter, as far as its
+    window shows nothing; None: it is.
+
+    Args:
+        seen: ``same`` is not looked at.
+    """
     recent, standing = state
     chosen = np.flatnonzero(~((seen.lowest >= standing.inner_low) & (seen.highest <= standing.inner_high)))
-    if not len(chosen) or np.count_nonzero(standing.kind) or _may_be_broken(part, state, seen, chosen):
+    if not len(chosen) or np.count_nonzero(standing.kind) or np.count_nonzero(standing.away):
+        return None
+    if _may_be_broken(part, state, seen, chosen):
         return None
     some = seen.x[:, chosen]
     outside = (some < standing.inner_low[chosen]) | (some > standing.inner_high[chosen])
     last = np.where(seen.in_time & (np.abs(recent.last[chosen]) < _LARGEST), recent.last[chosen], np.nan)
     changed = strayed(part, standing, some, last, seen.times_s, outside, chosen)
-    window = taken_in(recent, seen.x, seen.lowest, seen.highest, float(seen.times_s[0]))
-    if changed is None or np.count_nonzero(standing.away) or (window.filled >= WINDOW and is_odd(part, window)):
-        return None
-    after = replace(standing, **changed, **went_on_sound(standing, seen.times_s))
-    if window.filled >= WINDOW:
-        after = _looked_at_anew(part, after)
-    recent = advanced(part, recent, seen.x, seen.same, seen.equal, seen.times_s, window)
-    return Found(PartState(recent, after), calm=after.calm)
+    return None if changed is None else standing._replace(**changed, **went_on_sound(standing, seen.times_s))
 
 
 def _may_be_broken(part: PartParams, state: PartState, seen: Seen, chosen: NDArray[np.int64]) -> bool:
     """Whether a reading may be none by itself, or a sensor stand still."""
-    if np.count_nonzero(seen.equal + state.recent.run >= part.run_limit * state.standing.patience):
-        return True
-    if part.zero is not None and np.count_nonzero((seen.x == 0) & part.zero):
+    if seen.zero or np.count_nonzero(seen.equal + state.recent.run >= part.run_limit * state.standing.patience):
         return True
     low, high = seen.lowest[chosen], seen.highest[chosen]
-    least, most = np.maximum(part.limit_low[chosen], -_LARGEST), np.minimum(part.limit_high[chosen], _LARGEST)
+    least, most = part.limit_low[chosen], part.limit_high[chosen]
     if np.count_nonzero((low > least) & (high < most)) < len(chosen):
         return True
+    lowest, highest = float(np.minimum.reduce(seen.lowest)), float(np.maximum.reduce(seen.highest))
+    if max(-lowest, highest) < LEAST_SENTINEL:
+        return False
     beyond = np.flatnonzero((seen.lowest < part.inner_low) | (seen.highest > part.inner_high))
-    return bool(np.count_nonzero(is_sentinel(seen.x[:, beyond].ravel())))
+    return max(-lowest, highest) >= _LARGEST or bool(np.count_nonzero(is_sentinel(seen.x[:, beyond].ravel())))
 
 
 def look_closer(part: PartParams, state: PartState, seen: Seen) -> Found:
@@ -125,9 +141,9 @@ def look_closer(part: PartParams, state: PartState, seen: Seen) -> Found:
         window_s=window.since_s,
     )
     settled = settle(part, standing, evidence)
-    after = replace(standing, **away.changed, **settled.changed)
+    after = standing._replace(**away.changed, **settled.changed)
     if window.filled >= WINDOW:
-        after = _looked_at_anew(part, after)
+        after = looked_at_anew(part, after)
     recent = advanced(part, recent, x, same, equal, times_s, window)
     return Found(PartState(recent, after), settled.mask, settled.reports, after.calm)
 
@@ -175,11 +191,10 @@ def advanced(
     return Recent(x[-1].copy(), run, run_s, *(begun_anew(window) if window.filled >= WINDOW else window))
 
 
-def _looked_at_anew(part: PartParams, standing: Standing) -> Standing:
+def looked_at_anew(part: PartParams, standing: Standing) -> Standing:
     """With each window those that left their range for a reason that was none are looked at again."""
     idle = standing.away == 0
-    return replace(
-        standing,
+    return standing._replace(
         inner_low=np.where(idle, part.inner_low, standing.inner_low),
         inner_high=np.where(idle, part.inner_high, standing.inner_high),
     )

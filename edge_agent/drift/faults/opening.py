@@ -24,6 +24,7 @@ _ALMOST = "as good as still"
 SENTINELS = (-999.0, -9999.0, 999.0, 9999.0, 99999.0, -32768.0, 32767.0, 65535.0)
 """What loggers write for a reading that they do not have."""
 _SENTINELS = np.array(SENTINELS)
+LEAST_SENTINEL = min(map(abs, SENTINELS))
 _STILL = -2.0
 
 

@@ -107,16 +107,17 @@ def _screen(
     sound = calm and np.count_nonzero(lowest >= standing.inner_low) == len(equal)
     sound = sound and np.count_nonzero(highest <= standing.inner_high) == len(equal)
     sound = sound and not np.count_nonzero(equal + recent.run >= part.run_limit)
-    sound = sound and (part.zero is None or not np.count_nonzero((x == 0) & part.zero))
+    zero = part.zero is not None and bool(np.count_nonzero((x == 0) & part.zero))
+    sound = sound and not zero
     if part.block.readings > 1:
         times_s = np.repeat(times_s, part.block.readings)
     window = taken_in(recent, x, lowest, highest, float(times_s[0])) if sound else None
     if window is not None and (window.filled < WINDOW or not is_odd(part, window)):
         after = advanced(part, recent, x, same, equal, times_s, window)
         if window.filled >= WINDOW and standing.inner_low is not part.inner_low:
-            standing = replace(standing, inner_low=part.inner_low, inner_high=part.inner_high)
+            standing = standing._replace(inner_low=part.inner_low, inner_high=part.inner_high)
         return Found(PartState(after, standing))
-    seen = Seen(x, times_s, same, equal, lowest, highest, in_time)
+    seen = Seen(x, times_s, same, equal, lowest, highest, zero, in_time)
     return only_strayed(part, state, seen) or look_closer(part, state, seen)
 
 

@@ -33,8 +33,7 @@ class Recent(NamedTuple):
     filled: int
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What is open or looked at, (c,) each; times in seconds, values in the sensor's unit.
 
     Attributes:
@@ -132,7 +131,7 @@ class FaultState:
 
 
 _RECENT = ("last", "run", "run_s", "top", "often")
-_STANDING = tuple(Standing.__slots__)
+_STANDING = Standing._fields
 _MAY_BE_NAN = ("last", "first_value", "value", "away_before", "away_value", "first_s", "since_s", "away_s", "run_s")
 _ALL = (*_RECENT, *_STANDING)
 

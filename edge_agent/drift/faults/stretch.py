@@ -1,17 +1,19 @@
 """Many looks at once: readings that are all as in the reference are taken in by few operations, however many they are.
 
-What comes out is what `screen` makes of one look after the other, bit for bit.
+A sensor that strays for a moment costs a few more. What comes out is what `screen` makes of one look after the other,
+bit for bit.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.clock import Times, gone_on
+from edge_agent.drift.faults.closely import Seen, looked_at_anew, strayed_standing
 from edge_agent.drift.faults.params import FaultParams, PartParams
-from edge_agent.drift.faults.state import FaultState, PartState, Recent
+from edge_agent.drift.faults.state import FaultState, PartState, Recent, Standing
 from edge_agent.drift.faults.window import WINDOW, Window, begun_anew, is_odd
 
 
@@ -25,7 +27,8 @@ class _Readings(NamedTuple):
         equal: (k, c) how many do.
         top: (k, 2, c) the highest, and the highest of the negatives.
         often: (k, 2, c) how often each came.
-        zero: (k,) whether a sensor reads 0 that never does.
+        zero: k; whether a sensor reads 0 that never does.
+        doubtful: k; whether one does, or lies outside of where nothing has to be looked at.
     """
 
     x: NDArray[np.float64]
@@ -34,7 +37,8 @@ class _Readings(NamedTuple):
     equal: NDArray[np.int64]
     top: NDArray[np.float64]
     often: NDArray[np.float64]
-    zero: NDArray[np.bool_]
+    zero: list[bool]
+    doubtful: list[bool]
 
     @classmethod
     def of(
@@ -60,7 +64,10 @@ class _Readings(NamedTuple):
         zero = np.zeros(k, np.bool_)
         if part.zero is not None and np.count_nonzero(x == 0):
             zero = np.logical_or.reduce((looks == 0) & part.zero, axis=(1, 2))
-        return cls(looks, times_s.reshape(k, -1), shaped if some else None, equal, top, often, zero)
+        inside = (top[:, 0] <= part.inner_high) & (lowest >= part.inner_low)  # not so of what is no number
+        doubtful = zero | ~np.logical_and.reduce(inside, axis=1)
+        same_or_none = shaped if some else None
+        return cls(looks, times_s.reshape(k, -1), same_or_none, equal, top, often, zero.tolist(), doubtful.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +112,26 @@ class Stretch:
         )
 
     def taken_in(self, state: FaultState, begin: int) -> tuple[FaultState, int]:
-        """The state after as many looks from number ``begin`` on as are sound, and how many they are.
+        """The state after as many looks from number ``begin`` on as show no fault, and how many they are.
 
-        Cost: a few operations of O(looks c), and some of O(c) a window.
+        Cost: a few operations of O(looks c), some of O(c) a window, and more for a look at which a sensor strays.
         """
-        times = self._times(state, begin) if state.calm else []
+        went, count = state, 0
+        while state.calm and begin + count < len(self.steps_s):
+            went, several = self._sound(went, begin + count)
+            if several == 0:
+                went, several = self._strayed(went, begin + count)
+            if several == 0:
+                break
+            count += several
+        return went, count
+
+    def _sound(self, state: FaultState, begin: int) -> tuple[FaultState, int]:
+        """After as many looks as are sound."""
+        count = len(self.steps_s) - begin
+        for part, before, readings in zip(self.params.parts, state.parts, self.parts, strict=True):
+            count = _unsurprising(part, before, readings, begin, count) if count else 0
+        times = self._times(state, begin, count)
         count = len(times)
         parts: list[PartState] = []
         while count and len(parts) < len(self.parts):
@@ -121,10 +143,18 @@ class Stretch:
                 count, parts = reached, parts if len(parts) == 1 else []
         return (FaultState(tuple(parts), *times[count - 1], calm=True), count) if count else (state, 0)
 
-    def _times(self, state: FaultState, begin: int) -> list[Times]:
-        """After each look that goes on in time, up to the first that does not."""
-        times, found = Times(state.latest_s, state.step_s, state.seen), []
-        for (least_s, most_s), last_s in zip(self.steps_s[begin:], self.last_s[begin:], strict=True):
+    def _strayed(self, state: FaultState, place: int) -> tuple[FaultState, int]:
+        """After a look at which sensors of the only block stray, and nothing else is the matter."""
+        times = self._times(state, place, 1)
+        if not times or len(self.parts) > 1:
+            return state, 0
+        after = _strayed(self.params.parts[0], state.parts[0], self.parts[0], place)
+        return (FaultState((after,), *times[0], calm=True), 1) if after is not None else (state, 0)
+
+    def _times(self, state: FaultState, begin: int, count: int) -> list[Times]:
+        """After each of so many looks, up to the first that does not go on in time."""
+        times, found, looks = Times(state.latest_s, state.step_s, state.seen), [], slice(begin, begin + count)
+        for (least_s, most_s), last_s in zip(self.steps_s[looks], self.last_s[looks], strict=True):
             following = gone_on(times, least_s, most_s, last_s, self.samples)
             if following is None:
                 break
@@ -134,55 +164,85 @@ class Stretch:
 
 
 def _followed(part: PartParams, state: PartState, readings: _Readings, begin: int, most: int) -> tuple[PartState, int]:
-    """One block's sensors after at most so many looks; and how many of them were sound."""
+    """One block's sensors after at most so many looks that are sound but for their windows; and how many are."""
     recent, standing = state
-    runs = _runs(part, recent, readings, begin, most)
-    most = _unsurprising(part, state, readings, begin, most, runs)
     window, at, size = Window(recent.top, recent.often, recent.window_s, recent.filled), begin, readings.x.shape[1]
     while at < begin + most:
         upto = min(begin + most, at - (window.filled - WINDOW) // size)
-        window = _widened(window, readings, at, upto)
-        if window.filled >= WINDOW:
-            if is_odd(part, window):  # what its last look shows is for that look alone to say
-                return _followed(part, state, readings, begin, upto - 1 - begin) if upto - 1 > begin else (state, 0)
-            window = begun_anew(window)
+        wider = _widened(window, readings, at, upto)
+        if wider.filled >= WINDOW:
+            if is_odd(part, wider):  # what its last look shows is for that look alone to say
+                most = upto - 1 - begin
+                window = _widened(window, readings, at, upto - 1) if upto - 1 > at else window
+                break
+            wider = begun_anew(wider)
             if standing.inner_low is not part.inner_low:
-                standing = replace(standing, inner_low=part.inner_low, inner_high=part.inner_high)
+                standing = standing._replace(inner_low=part.inner_low, inner_high=part.inner_high)
                 most = upto - begin  # what comes then is held against other limits
-        at = upto
+        window, at = wider, upto
     if most == 0:
         return state, 0
-    run, run_s = runs[most]
-    last = readings.x[begin + most - 1, -1].copy()
-    return PartState(Recent(last, run, run_s, *window), standing), most
+    return PartState(_recent(part, recent, readings, begin, begin + most, window), standing), most
 
 
-def _unsurprising(
-    part: PartParams,
-    state: PartState,
-    readings: _Readings,
-    begin: int,
-    most: int,
-    runs: list[tuple[NDArray[np.float64], NDArray[np.float64]]],
-) -> int:
+def _strayed(part: PartParams, state: PartState, readings: _Readings, place: int) -> PartState | None:
+    top, same = readings.top[place], readings.x[place, :0] == 0
+    seen = Seen(
+        readings.x[place],
+        readings.times_s[place],
+        same,
+        readings.equal[place],
+        -top[1],
+        top[0],
+        readings.zero[place],
+        in_time=True,
+    )
+    after = strayed_standing(part, state, seen)
+    if after is None:
+        return None
+    recent = state.recent
+    window = _widened(Window(recent.top, recent.often, recent.window_s, recent.filled), readings, place, place + 1)
+    if window.filled >= WINDOW:
+        if is_odd(part, window):
+            return None
+        window, after = begun_anew(window), looked_at_anew(part, after)
+    return PartState(_recent(part, recent, readings, place, place + 1, window), after)
+
+
+def _unsurprising(part: PartParams, state: PartState, readings: _Readings, begin: int, most: int) -> int:
     """How many of the next looks have every reading where it may be, none of them for too long."""
-    looks, standing = slice(begin, begin + most), state.standing
-    top = readings.top[looks]
-    odd = (top[:, 0] > standing.inner_high) | (top[:, 1] > -standing.inner_low) | np.isnan(top[:, 0])
-    before = np.array([run for run, _ in runs[:most]])
-    odd |= readings.equal[looks] + before >= part.run_limit
-    odd |= readings.zero[looks, None]
-    found = np.logical_or.reduce(odd, axis=1)
-    return int(found.argmax()) if np.count_nonzero(found) else most
+    standing, most_so = state.standing, begin + most
+    runs = None if readings.same is None else _runs(part, state.recent, readings, begin, most_so)
+    for place in range(begin, most_so):
+        if readings.doubtful[place] and (readings.zero[place] or _outside(standing, readings.top[place])):
+            return place - begin
+        if runs is not None or (place == begin and state.recent.run is not part.once):
+            run = state.recent.run if runs is None else runs[place - begin][0]
+            if np.count_nonzero(readings.equal[place] + run >= part.run_limit):
+                return place - begin
+    return most
+
+
+def _outside(standing: Standing, top: NDArray[np.float64]) -> bool:
+    """Whether a reading of a look lies where it has to be looked at, for all that is known of its sensor by now."""
+    inside = (top[0] <= standing.inner_high) & (-top[1] >= standing.inner_low)
+    return bool(np.count_nonzero(inside) < len(inside))
+
+
+def _recent(part: PartParams, recent: Recent, readings: _Readings, begin: int, end: int, window: Window) -> Recent:
+    """The latest readings after some looks."""
+    first = end - 1 if readings.same is None else begin
+    run, run_s = _runs(part, recent, readings, first, end)[-1]
+    return Recent(readings.x[end - 1, -1].copy(), run, run_s, *window)
 
 
 def _runs(
-    part: PartParams, recent: Recent, readings: _Readings, begin: int, most: int
+    part: PartParams, recent: Recent, readings: _Readings, begin: int, end: int
 ) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """How many readings in a row equal the latest, and when the first of them was: before each look, and after all."""
     run, run_s = recent.run, recent.run_s
     found, size = [(run, run_s)], readings.x.shape[1]
-    for place in range(begin, begin + most):
+    for place in range(begin, end):
         times_s, same = readings.times_s[place], readings.same
         if same is None or not np.count_nonzero(same[place]):
             run, run_s = part.once, part.once * times_s[-1]

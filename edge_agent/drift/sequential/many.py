@@ -112,10 +112,9 @@ def _lengths(evidence: Evidence, passed: Floats, climbs: Floats, levels: Floats)
     """How long each tilt has climbed after all blocks, and its losses meanwhile."""
     paths, count = passed, len(levels)
     paths += climbs[:-1]
-    lowest = np.minimum(np.minimum.accumulate(paths, axis=0), 0.0)
-    at_lowest = (paths <= lowest)[::-1]
-    fell = np.logical_or.reduce(at_lowest, axis=0)
-    since = np.where(fell, at_lowest.argmax(axis=0), BLOCK)
+    # a tilt has climbed since it was last as low as it had ever been in the block, if that was not above 0
+    fell = np.minimum.reduce(paths, axis=0) <= 0.0
+    since = np.where(fell, paths[::-1].argmin(axis=0), BLOCK)
     total = np.zeros((count, BLOCK + 1))
     np.add.accumulate(levels[:, ::-1], axis=1, out=total[:, 1:])
     runs, losses = evidence.runs, evidence.losses

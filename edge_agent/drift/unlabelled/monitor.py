@@ -20,7 +20,7 @@ from edge_agent.drift.unlabelled.explanation import Standing, explain
 from edge_agent.drift.unlabelled.history import History
 from edge_agent.drift.unlabelled.means import BatchMeans, batch_means
 from edge_agent.drift.unlabelled.params import NAME, LabelFreeParams
-from edge_agent.drift.unlabelled.signals import LEVEL, remembered_by
+from edge_agent.drift.unlabelled.signals import LEVEL
 from edge_agent.drift.unlabelled.state import LabelFreeState, no_batch_before
 from edge_agent.errors import DataError
 
@@ -96,8 +96,8 @@ def step_many(params: LabelFreeParams, state: LabelFreeState, seen: Observed) ->
 def _judge(params: LabelFreeParams, state: LabelFreeState, batches: BatchMeans) -> tuple[LabelFreeState, list[Finding]]:
     """After some batches; while a level is being learnt, after one, from which nothing is learnt here."""
     rows = _rows(params, state, batches)
-    means = params.followed_by(state.means, rows[:, : params.scoring.columns])
-    vectors = remembered_by(state.signals, params.signal_vector(batches.mean))
+    moved, now = rows[:, : params.scoring.columns], params.signal_vector(batches.mean)
+    means, vectors = params.followed_by(state.means, state.signals, moved, now)
     evidence = params.evidence(
         means, vectors, state.turn_factors, own_inputs=state.own_inputs, own_answers=state.own_answers
     )

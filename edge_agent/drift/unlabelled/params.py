@@ -14,7 +14,7 @@ from edge_agent.drift.unlabelled.filters import GAINS, VIEWS, view_deviations
 from edge_agent.drift.unlabelled.intake import Intake, Kind
 from edge_agent.drift.unlabelled.normal_scores import ScoreTable
 from edge_agent.drift.unlabelled.scoring import Scoring
-from edge_agent.drift.unlabelled.signals import COMPARISONS, turn_spreads, turns
+from edge_agent.drift.unlabelled.signals import COMPARISONS, MEMORY_GAIN, SLOW, together, turn_spreads, turns
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
 
@@ -112,15 +112,42 @@ class LabelFreeParams:
         change += means
         return change
 
-    def followed_by(self, means: NDArray[np.float32], moved: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The (g, 5, columns) weighted means after each of g batches (g, columns), one after the other."""
-        path = np.empty((len(moved), *means.shape), np.float32)
-        for now, batch in zip(path, moved, strict=True):
-            np.subtract(batch, means, out=now)
-            now *= GAINS
-            now += means
-            means = now
-        return path
+    @cached_property
+    def _gains(self) -> NDArray[np.float32]:
+        """(5 columns + shares + directions,) of the weighted means, and of Fed-ADE's slow vectors."""
+        means = np.repeat(GAINS, self.scoring.columns, axis=1).ravel()
+        return np.concatenate([means, np.full(len(self.signal_level), MEMORY_GAIN)])
+
+    def followed_by(
+        self,
+        means: NDArray[np.float32],
+        signals: NDArray[np.float32],
+        moved: NDArray[np.float32],
+        now: NDArray[np.float32],
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The weighted means and Fed-ADE's vectors after each of g batches in turn.
+
+        As :meth:`followed` and ``signals.remembered`` one after the other, bit for bit.
+
+        Args:
+            means, signals: (5, columns), (3, shares + directions) before the first.
+            moved, now: (g, columns), (g, shares + directions) of the batches.
+
+        Returns:
+            (g, 5, columns), and (g, 4, shares + directions).
+        """
+        count, columns = moved.shape
+        last = np.concatenate([means.ravel(), signals[SLOW]])
+        brought, path = np.empty((2, count, len(last)), np.float32)
+        brought[:, : means.size].reshape(count, -1, columns)[:] = moved[:, None]
+        brought[:, means.size :] = now
+        for batch, after in zip(brought, path, strict=True):
+            np.subtract(batch, last, out=after)
+            after *= self._gains
+            after += last
+            last = after
+        vectors = together(signals, now, path[:, means.size :])
+        return path[:, : means.size].reshape(count, -1, columns), vectors
 
     def signal_vector(self, mean: NDArray[Any]) -> NDArray[Any]:
         """(..., shares + directions) of mean scores (..., columns + directions)."""

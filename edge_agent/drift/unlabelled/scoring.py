@@ -256,8 +256,7 @@ class Scoring:
             whole = self.shares == self.classes
             scores[:, six:seven] = said.shares if whole else np.add.reduceat(said.shares, self._share_starts, axis=1)
         if said.components is not None and said.squares is not None and said.directions is not None:
-            part = np.minimum(said.components, _COMPONENT_CAP)
-            np.maximum(part, -_COMPONENT_CAP, out=scores[:, seven:eight])
+            np.clip(said.components, -_COMPONENT_CAP, _COMPONENT_CAP, out=scores[:, seven:eight])
             np.minimum(said.squares, _COMPONENT_CAP**2, out=scores[:, eight:nine])
             scores[:, nine:] = said.directions[:, : self.directions]
         if said.broken is not None:

@@ -35,24 +35,19 @@ def remembered(signals: NDArray[np.float32], now: NDArray[np.float32]) -> NDArra
     return vectors
 
 
-def remembered_by(signals: NDArray[np.float32], now: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(g, 4, shares + directions): :func:`remembered` for each of g batches (g, shares + directions) in turn.
+def together(signals: NDArray[np.float32], now: NDArray[np.float32], slow: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(g, 4, shares + directions): :func:`remembered` for each of g batches in turn.
 
     Args:
         signals: (3, shares + directions) as remembered before the first.
+        now, slow: (g, shares + directions) of each, and the mean of the last nine after each.
     """
     vectors = np.empty((len(now), _COUNT, now.shape[1]), np.float32)
     vectors[:, 0] = now
     vectors[0, 1 + BEFORE] = signals[BEFORE]
     vectors[1:, 1 + BEFORE] = now[:-1]
+    vectors[:, 1 + SLOW] = slow
     vectors[:, 1 + LEVEL] = signals[LEVEL]
-    slow = signals[SLOW]
-    for place, one in enumerate(now):
-        following = vectors[place, 1 + SLOW]
-        np.subtract(one, slow, out=following)
-        following *= MEMORY_GAIN
-        following += slow
-        slow = following
     return vectors
 
 

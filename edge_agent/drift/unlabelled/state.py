@@ -77,7 +77,7 @@ class LabelFreeState:
 
         Args:
             means, history: as they are then.
-            vectors: the last one's and Fed-ADE's (``signals.remembered_by``).
+            vectors: the last one's and Fed-ADE's (``signals.together``).
             count: batches.
             alarmed: the inputs alone lay above the threshold at the last.
         """
