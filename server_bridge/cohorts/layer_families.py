@@ -11,9 +11,9 @@ from server_bridge.cohorts.evidence import Matrix
 from server_bridge.cohorts.layers import LEAST_CLIENTS
 from server_bridge.cohorts.net_families import Divided, best_division
 
-# How far a layer's score must lie below the limit of all coordinates, and its two levels apart by their own scatter.
-# Label turns of images: 0.62-0.79 and 8-12. Of 1,536 layers of identical drifts (gas, digits) 3 reach both, all of
-# them of gas clients with broken readings; the next has 0.30 and 4.3.
+# How far a layer's score must lie below the limit of all coordinates, and its levels apart by their own scatter. Turned
+# labels of images: 0.62-0.79 and 8-12. Of identical drifts of gas clients and digits one in some 1,000 layers reaches
+# both (broken readings); the next have 0.47 and 4.6, 0.30 and 4.3.
 MARGIN, LEAST_SCATTERS = 0.3, 5.0
 
 
