@@ -325,7 +325,7 @@ def _distribution(arrays: Mapping[str, NDArray[Any]]) -> Distribution:
     levels = _array(arrays, "levels", BINS + 1, np.float64)
     if not (np.isfinite(knots).all() and np.isfinite(levels).all() and (np.diff(knots) >= 0).all()):
         raise DataError(f"monitor {NAME}: knots or levels are not finite, or knots do not ascend", _AGAIN)
-    if not (np.isfinite(counts).all() and (counts >= 0).all() and counts[-1] >= 1):
+    if not (np.isfinite(counts).all() and (counts >= 0).all() and counts[-1] > 0):
         raise DataError(f"monitor {NAME}: counts are no counts", _AGAIN)
     return Distribution(knots, counts, levels)
 

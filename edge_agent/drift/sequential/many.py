@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.sequential.mixture import BLOCK, CLIMB, RECENT, Evidence, Past
-from edge_agent.drift.sequential.table import WEIGHTS, Table
+from edge_agent.drift.sequential.table import Table
 
 Floats = NDArray[np.float64]
 _Numbers = list[float]
@@ -46,7 +46,7 @@ class _Blocks(NamedTuple):
         begun[0] = 1.0
         np.divide(1.0, path[:-1], out=begun[1:])
         np.add.accumulate(begun, axis=0, out=begun)
-        begun *= WEIGHTS
+        begun *= table.weights
         return cls(passed, path, begun, np.add.reduce(table.scores.take(numbers, axis=0), axis=0))
 
     def sums(self, before: Floats) -> Floats:

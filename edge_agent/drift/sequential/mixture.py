@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.sequential.table import KINDS, TILTS, WEIGHTS, Table
+from edge_agent.drift.sequential.table import KINDS, TILTS, Table
 
 BLOCK = 32
 """Samples after which what the past says of the level is looked at anew; their factors' product is within float64."""
@@ -149,7 +149,7 @@ def statistics(table: Table, numbers: NDArray[np.integer]) -> NDArray[np.float64
             old += blocks[-RECENT - 1]
             drawn[: len(rows)] *= np.exp(-table.corrections(old, (len(blocks) - RECENT) * BLOCK))
         for path, factor in zip(paths[: len(rows)], drawn, strict=False):
-            np.add(last, WEIGHTS, out=path)
+            np.add(last, table.weights, out=path)
             np.multiply(path, factor, out=path)
             last = path
         np.matmul(paths[: len(rows)], ones, out=totals[start : start + len(rows)])
@@ -174,7 +174,7 @@ def _advanced(
     begun[0] = 1.0
     np.divide(1.0, path[:-1], out=begun[1:])
     np.add.accumulate(begun, axis=0, out=begun)
-    begun *= WEIGHTS
+    begun *= table.weights
     begun += evidence.sums
     path *= begun
     climbed = _climbed(evidence, passed, levels, most)

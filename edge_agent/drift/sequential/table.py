@@ -10,25 +10,41 @@ from numpy.typing import NDArray
 from edge_agent.drift.rises import LOSS_CAP
 from edge_agent.errors import DataError
 
-BINS = 160
+BINS = 163
 """Losses are told apart no finer than this; single values where the reference has no more different ones."""
-# Half of the bins share the body of the distribution evenly, the others the upper tail down to one sample.
+# Half of the bins that hold losses share the body of the distribution evenly, the others the upper tail down to one
+# sample. Above the largest loss come further ones: so many times the reference's whole range above it.
 _BODY = 80
-# Drifts that are looked for: the tail's mean multiplied (a Lehmann alternative on the ranks), the clipped loss's mean
-# raised, and losses above the 0.9 quantile made more frequent, both in standard deviations; and each one's share of the
-# mixture. Larger drifts have more since they have fewer samples to make up for a small share.
-_TAIL_FACTORS = (1.2, 2.0, 6.0)
-_RISES = (0.1, 0.3, 1.0)
-_SHARES = (0.5, 1.0, 2.0) * 3
-KINDS = 3
-TILTS = len(_SHARES)
-WEIGHTS = np.array(_SHARES) / sum(_SHARES)
-_HIGH_QUANTILE = 0.9
+_BEYOND = (0.25, 0.6, 1.0)
+# One sample that was never seen is imagined there, so that what never happened is unlikely and not impossible, the
+# farther the less likely (about as the fourth power of the loss).
+_IMAGINED = (0.7, 0.2, 0.07, 0.03)
+
+KINDS = 5
+"""What tilts are made of, see ``Distribution.scores``."""
+_SIZE, _TAIL, _TENTH, _FIFTH, _HALF = range(KINDS)
+# Losses above these quantiles are counted.
+_QUANTILES = {_TENTH: 0.9, _FIFTH: 0.8, _HALF: 0.5}
+# Drifts that are looked for: of which kind; how far its mean rises, in standard deviations (of the tail: by how much
+# its mean is multiplied); by e to what at most a single sample changes the odds; and its part of the mixture.
+_DRIFTS = (
+    (_SIZE, 0.1, 3.0, 0.5),
+    (_SIZE, 0.2, 3.0, 1.0),
+    (_SIZE, 0.3, 3.0, 1.0),
+    (_SIZE, 1.0, 5.0, 0.5),
+    (_TAIL, 1.2, math.inf, 0.3),
+    (_TENTH, 0.3, 3.0, 1.0),
+    (_TENTH, 1.0, 3.0, 0.3),
+    (_FIFTH, 0.3, 3.0, 1.0),
+    (_HALF, 0.3, 3.0, 1.0),
+)
+TILTS = len(_DRIFTS)
+# How large losses are says most where they are independent. Where they are not, single large ones come in bursts, and
+# how many are above a quantile says more: from this variance inflation on the sizes' part of the mixture falls as its
+# square.
+_SIZES_PART = 0.95
+_BURSTS = 1.5
 _KNOWN_TO = 1.5
-# The clipped loss is clipped at this quantile.
-_CLIP_QUANTILE = 0.99
-# No single loss of a rare kind makes a rise's odds larger than e to this.
-_LARGEST_TILT = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +54,9 @@ class Distribution:
     Attributes:
         knots: (m,) float64, ascending, may repeat at the end; bin i holds losses above knot i - 1 and up to knot i, the
             last one, m, what lies above all and what is not finite.
-        counts: (m + 1,) float64 samples in each bin; the last has one more than was seen, so that what never happened
-            is unlikely and not impossible.
-        levels: (m + 1,) float64, the mean loss in each bin, for the reports and the clipped score.
+        counts: (m + 1,) float64 samples in each bin; the last four, above the largest loss, have one more than was
+            seen.
+        levels: (m + 1,) float64, the mean loss in each bin, for the reports and the sizes.
     """
 
     knots: NDArray[np.float64]
@@ -58,50 +74,48 @@ class Distribution:
         if values.ndim != 1 or not np.isfinite(values).any():
             raise DataError(f"losses of shape {values.shape} have no finite one", "give one loss a sample")
         values = np.where(np.isfinite(values), np.minimum(values, LOSS_CAP), np.inf)
-        knots = _knots(np.sort(values[np.isfinite(values)]), bins)
+        ordered = np.sort(values[np.isfinite(values)])
+        beyond = ordered[-1] + (ordered[-1] - ordered[0]) * np.array(_BEYOND)
+        knots = np.append(_knots(ordered, bins - len(_BEYOND)), np.minimum(beyond, LOSS_CAP))
         numbers = binned(knots, values)
         sums = np.bincount(numbers, np.where(numbers < bins, values, 0.0), bins + 1)
         seen = np.bincount(numbers, minlength=bins + 1).astype(np.float64)
         means = np.minimum(sums[:-1] / np.maximum(seen[:-1], 1), knots)
         levels = np.append(np.where(seen[:-1] > 0, means, knots), knots[-1])
-        seen[-1] += 1
-        return cls(knots, seen, levels)
+        return cls(knots, seen + _imagined(knots), levels)
 
     @property
     def mean(self) -> float:
-        """Of the losses, those above all others counted as the largest."""
-        return float(self.levels @ self.counts / self.counts.sum())
+        """Of the losses that were seen, those that are not finite counted as above all others."""
+        seen = self._seen
+        return float(self.levels @ seen / seen.sum())
+
+    @property
+    def _seen(self) -> NDArray[np.float64]:
+        return self.counts - _imagined(self.knots)
 
     def recounted(self, numbers: NDArray[np.int64]) -> "Distribution":
         """The same bins with the counts of other samples, given by their bins' numbers."""
         counts = np.bincount(numbers, minlength=len(self.counts)).astype(np.float64)
-        counts[-1] += 1
-        return Distribution(self.knots, counts, self.levels)
+        return Distribution(self.knots, counts + _imagined(self.knots), self.levels)
 
     def scores(self) -> NDArray[np.float64]:
-        """(3, m + 1) what tilts are made of, of mean 0 and variance 1 under the counts.
+        """(5, m + 1) what tilts are made of, of mean 0 and variance 1 under the counts.
 
-        The first is -log(1 - rank), exponential if all losses differ; the second the loss clipped at its 0.99 quantile,
-        or not clipped where hardly any lies above zero; the third whether it is above the 0.9 quantile. One that is the
-        same for all losses is replaced by the first.
+        The loss itself; -log(1 - rank), exponential if all losses differ; whether the loss is above the 0.9, the 0.8
+        and the 0.5 quantile. One that is the same for all losses is replaced by the second.
         """
         shares = self.counts / self.counts.sum()
         ranks = np.cumsum(shares) - shares / 2
         highest = 1 - 0.5 / self.counts.sum()
         tail = -np.log1p(-np.minimum(ranks, highest))
-        clip = self.levels[np.searchsorted(np.cumsum(shares), _CLIP_QUANTILE)]
-        clipped = np.minimum(self.levels, clip)
-        if shares @ np.square(clipped - shares @ clipped) <= 0:
-            clipped = self.levels
-        high = (ranks > _HIGH_QUANTILE).astype(np.float64)
-        ranked = _standardised(tail, shares)
-        others = [_standardised(values, shares) for values in (clipped, high)]
-        return np.stack([ranked, *(values if values.any() else ranked for values in others)])
+        above = [(ranks > quantile).astype(np.float64) for quantile in _QUANTILES.values()]
+        found = [_standardised(values, shares) for values in (self.levels, tail, *above)]
+        return np.stack([values if values.any() else found[_TAIL] for values in found])
 
     def _seen_mean(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(kinds, 1) of the samples that were seen, without the one that was added above all."""
-        seen = self.counts.copy()
-        seen[-1] -= 1
+        """(kinds, 1) of the samples that were seen, without the one that was imagined."""
+        seen = self._seen
         means: NDArray[np.float64] = scores @ seen / seen.sum()
         return means[:, None]
 
@@ -120,11 +134,8 @@ class Distribution:
         shares = self.counts / self.counts.sum()
         error = math.sqrt(inflation / self.counts.sum())
         scores = self.scores()
-        thetas = [1 - 1 / factor for factor in _TAIL_FACTORS]
-        for row in scores[1:]:
-            most = _LARGEST_TILT / max(_LARGEST_TILT, float(row.max()))
-            thetas += [min(rise, most) for rise in _RISES]
-        kinds = np.repeat(np.arange(KINDS), TILTS // KINDS)
+        kinds = np.array([kind for kind, *_ in _DRIFTS])
+        thetas = [_theta(kind, rise, most / float(scores[kind].max())) for kind, rise, most, _ in _DRIFTS]
         rows = [_tilted(scores[kind], shares, theta, margin * error) for kind, theta in zip(kinds, thetas, strict=True)]
         slopes = np.where(kinds == np.arange(KINDS)[:, None], np.array(thetas), 0.0)
         return Table(
@@ -133,6 +144,7 @@ class Distribution:
             slopes=slopes / inflation,
             rows=float(self.counts.sum()),
             limit=_KNOWN_TO * error,
+            weights=_weights(inflation),
         )
 
 
@@ -146,6 +158,7 @@ class Table:
         slopes: (kinds, tilts) by how much increments fall where the mean score is higher by one.
         rows: of the reference.
         limit: the mean score is taken to lie no farther than this from the reference's.
+        weights: (tilts,) each one's part of the mixture, together 1.
     """
 
     increments: NDArray[np.float64]
@@ -153,6 +166,7 @@ class Table:
     slopes: NDArray[np.float64]
     rows: float
     limit: float
+    weights: NDArray[np.float64]
 
     def corrections(self, sums: NDArray[np.float64], count: int | NDArray[np.int64]) -> NDArray[np.float64]:
         """What increments are to be lowered by, from a stream's past scores.
@@ -201,6 +215,31 @@ def _standardised(scores: NDArray[np.float64], shares: NDArray[np.float64]) -> N
     centred = scores - shares @ scores
     spread = math.sqrt(float(shares @ np.square(centred)))
     return centred / spread if spread > 0 else np.zeros_like(centred)
+
+
+def _imagined(knots: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(m + 1,) counts, together 1; where all losses are the same, none lies between them and what is above all."""
+    counts = np.zeros(len(knots) + 1)
+    if knots[-1] > knots[-1 - len(_BEYOND)]:
+        counts[-len(_IMAGINED) :] = _IMAGINED
+    else:
+        counts[-1] = 1.0
+    return counts
+
+
+def _theta(kind: int, rise: float, most: float) -> float:
+    """A tilt; an exponential's mean is multiplied by 1 / (1 - theta)."""
+    return 1 - 1 / rise if kind == _TAIL else min(rise, most)
+
+
+def _weights(inflation: float) -> NDArray[np.float64]:
+    sizes = _SIZES_PART * min(1.0, (_BURSTS / inflation) ** 2)
+    parts = np.array([part for *_, part in _DRIFTS])
+    of_size = np.array([kind == _SIZE for kind, *_ in _DRIFTS])
+    weights: NDArray[np.float64] = np.where(
+        of_size, sizes * parts / parts[of_size].sum(), (1 - sizes) * parts / parts[~of_size].sum()
+    )
+    return weights
 
 
 def _tilted(

@@ -35,14 +35,23 @@ def kernel(reference):
     """Maximum mean discrepancy over one window."""
     from alibi_detect.cd import MMDDriftOnline
 
-    return MMDDriftOnline(columns(reference), window_size=WINDOW, backend="pytorch", n_bootstraps=2500, **UNUSED)
+    return MMDDriftOnline(
+        columns(reference), window_size=window(reference), backend="pytorch", n_bootstraps=2500, **UNUSED
+    )
 
 
 def density(reference):
     """Least-squares density difference over one window."""
     from alibi_detect.cd import LSDDDriftOnline
 
-    return LSDDDriftOnline(columns(reference), window_size=WINDOW, backend="pytorch", n_bootstraps=2500, **UNUSED)
+    return LSDDDriftOnline(
+        columns(reference), window_size=window(reference), backend="pytorch", n_bootstraps=2500, **UNUSED
+    )
+
+
+def window(reference):
+    """100 samples; of a short reference a quarter, since twice the window is set aside."""
+    return min(WINDOW, len(reference) // 4)
 
 
 def columns(reference):

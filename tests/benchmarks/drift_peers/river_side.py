@@ -61,7 +61,7 @@ DETECTORS = {
     "PageHinkley each": (lambda x: Each(lambda: drift.PageHinkley(threshold=x)), Each.update, 3000.0, 0.3),
     "KSWIN": (windows, improbability),
     "DDM": (lambda x: binary.DDM(drift_threshold=x), event_of, 30.0, 0.5),
-    "EDDM": (lambda x: binary.EDDM(beta=1 - x), event_of, 0.9, 0.001),
+    "EDDM": (lambda x: binary.EDDM(alpha=1 - x / 2, beta=1 - x), event_of, 0.9, 0.001),
     "FHDDM": (lambda x: binary.FHDDM(confidence_level=x), event_of, 1e-30, 0.9),
     "HDDM_A": (lambda x: binary.HDDMA(drift_confidence=x), event_of, 1e-30, 0.9),
     "HDDM_W": (lambda x: binary.HDDMW(drift_confidence=x), event_of, 1e-30, 0.9),

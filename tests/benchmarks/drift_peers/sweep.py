@@ -21,6 +21,7 @@ BATCH = 32
 TRIALS, CLOSE, NARROW = 10, 0.1, 1e-4
 # A detector that takes longer a sample is run on the first streams of each kind of drift only.
 SLOW_US, FEW = 1.8, 48
+VERY_SLOW_US, FEWEST = 25.0, 12
 PATH_BUDGETS = 20
 # What a rate is measured on at least, and at most where only one is asked for.
 LEAST_SAMPLES, BRIEF_SAMPLES = 200_000, 640_000
@@ -44,7 +45,8 @@ class Sweep:
         self.references = [values.tolist() for values in arrays["reference"]]
         self.seen: dict[float, tuple[float, int]] = {}
         self.ready: dict[tuple[float, int], Any] = {}
-        self.slow = self._us_a_sample() > SLOW_US
+        us = self._us_a_sample()
+        self.slow, self.starts = us > SLOW_US, starts_of(us)
 
     def _us_a_sample(self) -> float:
         """The least of three, since others may use the machine."""
@@ -127,7 +129,7 @@ class Sweep:
         streams, lengths = self.arrays[f"drift:{kind}"], self.arrays[f"lengths:{kind}"]
         begins = self.arrays[f"begins:{kind}"]
         found = np.full(len(streams), -2)
-        for number, group in enumerate(self.arrays[f"groups:{kind}"][: FEW if self.slow else None]):
+        for number, group in enumerate(self.arrays[f"groups:{kind}"][: self.starts]):
             stream = streams[number, : lengths[number]]
             found[number] = self.first_alarm(share, int(group), stream.tolist(), begins[number])
         return found
@@ -150,6 +152,7 @@ class PathSweep:
             self.samples += len(stream)
             if time.process_time() - began_s > PATH_BUDGETS * job["budget_s"] and self.samples > LEAST_SAMPLES // 2:
                 break
+        self.starts = starts_of((time.process_time() - began_s) / self.samples * 1e6)
 
     def records(self, group: int, stream: Any, enough: float) -> Records:
         """Until the statistic exceeds what is enough."""
@@ -192,7 +195,7 @@ class PathSweep:
         for kind in kinds_of(self.arrays):
             streams, lengths = self.arrays[f"drift:{kind}"], self.arrays[f"lengths:{kind}"]
             first = np.full((len(thresholds), len(streams)), -2)
-            for number, group in enumerate(self.arrays[f"groups:{kind}"][:FEW]):
+            for number, group in enumerate(self.arrays[f"groups:{kind}"][: self.starts]):
                 stream, begin = streams[number, : lengths[number]], int(self.arrays[f"begins:{kind}"][number])
                 records = self.records(int(group), stream[:begin], math.inf)
                 clean = [one for one in thresholds if first_above(records, one) < 0]
@@ -210,6 +213,13 @@ class PathSweep:
             passed += first + 1
             first = first_above(self.records(group, stream[passed:], threshold), threshold)
         return first + passed if first >= 0 else -1
+
+
+def starts_of(us: float) -> int | None:
+    """How many streams of each kind of drift a detector runs on that takes so many microseconds a sample; None: all."""
+    if us <= SLOW_US:
+        return None
+    return FEW if us <= VERY_SLOW_US else FEWEST
 
 
 def first_above(records: Records, threshold: float) -> int:

@@ -98,11 +98,11 @@ def _make_ewma(distribution: Distribution, inflation: float) -> tuple[Floats, Re
 
 
 def _make_page_hinkley(distribution: Distribution, inflation: float) -> tuple[Floats, Recursion]:
-    return (distribution.scores()[1] - ALLOWANCE)[:, None], _cusum
+    return (distribution.scores()[0] - ALLOWANCE)[:, None], _cusum
 
 
 def _make_windows(distribution: Distribution, inflation: float) -> tuple[Floats, Recursion]:
-    return distribution.scores()[1], _windows
+    return distribution.scores()[0], _windows
 
 
 CANDIDATES: Mapping[str, Callable[[Distribution, float], tuple[Floats, Recursion]]] = MappingProxyType(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edge_agent.drift.sequential.mixture import BLOCK, RECENT, Evidence, advance, statistics
-from edge_agent.drift.sequential.table import KINDS, TILTS, WEIGHTS, Table
+from edge_agent.drift.sequential.table import KINDS, TILTS, Table
 
 HIGH = 500.0
 BINS = 40
@@ -18,7 +18,8 @@ BINS = 40
 def drawn(rows: int, seed: int) -> tuple[Table, NDArray[np.int64], NDArray[np.float64]]:
     rng = np.random.default_rng(seed)
     slopes = np.where(np.arange(KINDS)[:, None] == np.arange(TILTS) % KINDS, 0.5, 0.0)
-    table = Table(rng.normal(-0.3, 1.0, (BINS, TILTS)), rng.normal(size=(BINS, KINDS)), slopes, rows=300.0, limit=0.1)
+    increments, scores = rng.normal(-0.3, 1.0, (BINS, TILTS)), rng.normal(size=(BINS, KINDS))
+    table = Table(increments, scores, slopes, rows=300.0, limit=0.1, weights=rng.dirichlet(np.ones(TILTS)))
     return table, rng.integers(0, BINS, rows), rng.exponential(size=rows)
 
 
@@ -32,12 +33,12 @@ def corrected(table: Table, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
     return found
 
 
-def by_definition(increments: NDArray[np.float64]) -> NDArray[np.float64]:
+def by_definition(increments: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """After each sample: log of the mixture of sums over all begins of the likelihood ratio since then."""
     found = []
     for end in range(1, len(increments) + 1):
         ratios = np.exp(np.cumsum(increments[:end][::-1], axis=0)).sum(axis=0)
-        found.append(np.log(WEIGHTS @ ratios))
+        found.append(np.log(weights @ ratios))
     return np.array(found)
 
 
@@ -46,7 +47,7 @@ def by_definition(increments: NDArray[np.float64]) -> NDArray[np.float64]:
 def test_the_statistic_is_the_largest_sum_over_all_begins(rows: int, seed: int) -> None:
     table, numbers, levels = drawn(rows, seed)
     _, statistic = advance(Evidence.none(), table, numbers, levels, HIGH)
-    assert statistic == pytest.approx(by_definition(corrected(table, numbers)).max(), abs=1e-8)
+    assert statistic == pytest.approx(by_definition(corrected(table, numbers), table.weights).max(), abs=1e-8)
 
 
 @given(rows=st.integers(2, 1700), cuts=st.lists(st.integers(1, 1699), max_size=4), seed=st.integers(0, 999))
@@ -93,7 +94,8 @@ def test_many_streams_at_once_are_judged_as_each_alone(size: int) -> None:
 
 
 def test_evidence_is_cut_down_and_stays_finite() -> None:
-    table = Table(np.full((1, TILTS), 9.0), np.zeros((1, KINDS)), np.zeros((KINDS, TILTS)), rows=300.0, limit=0.1)
+    zeros, same = np.zeros((KINDS, TILTS)), np.full(TILTS, 1 / TILTS)
+    table = Table(np.full((1, TILTS), 9.0), np.zeros((1, KINDS)), zeros, rows=300.0, limit=0.1, weights=same)
     evidence = Evidence.none()
     for _ in range(50):
         evidence, statistic = advance(evidence, table, np.zeros(64, np.int64), np.ones(64), 10.0)
