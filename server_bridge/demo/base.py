@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from edge_agent.link.durable import make_directory
 from edge_agent.model.bundle import Bundle
 from server_bridge.bundles.build import BuildSettings, build_bundle
@@ -26,6 +28,8 @@ NAME = "motion"
 EPOCHS = 20
 LEARNING_RATE = 0.003
 BATCH_SIZE = 32
+UNTRAINED_ROWS = 2 * MONITOR_BATCH
+"""The least that a monitor is calibrated on: those of the untrained net are thrown away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +64,15 @@ def lay_groundwork(
     make_directory(directory)
     recordings, motions = load_recordings()
     fit = windows_of(recordings, [Part.FIT])
-    fit_file, calibration_file = directory / "fit.npz", directory / "calibration.npz"
+    held_out = windows_of(recordings, [Part.CALIBRATION])
+    fit_file, calibration_file, few_file = (directory / f"{name}.npz" for name in ("fit", "calibration", "few"))
     write_samples(fit_file, fit)
-    write_samples(calibration_file, windows_of(recordings, [Part.CALIBRATION]))
+    write_samples(calibration_file, held_out)
+    write_samples(few_file, held_out.take(np.arange(UNTRAINED_ROWS)))
     mean, deviation = standardisation(fit)
     net = draw_net(mean, deviation, classes=len(motions), seed=seed)
     build = BuildSettings(trainable=TRAINABLE_PATTERNS, loss="cross-entropy", name=NAME, label_names=motions, seed=seed)
-    build_bundle(net, calibration_file, build, directory / "untrained")
+    build_bundle(net, few_file, build, directory / "untrained")
     settings = FitSettings(EPOCHS, seed, LEARNING_RATE, BATCH_SIZE, MONITOR_BATCH)
     bundle = fit_bundle(
         directory / "untrained", fit_file, calibration_file, settings, directory / "bundle", on_epoch=on_epoch

@@ -1,7 +1,11 @@
 """A model that fits in a second and drifts in two ways: small enough to close the whole loop in a test."""
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +13,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from edge_agent.model.bundle import Bundle
+from edge_agent.model.bundle import Bundle, load_bundle, refuse_taken
 from edge_agent.wire.manifest import FeatureSpec
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.fit import FitSettings, fit_bundle
@@ -19,6 +23,8 @@ CLASSES = 4
 HIDDEN = 16
 PERMUTED = (3, 0, 1, 2, 7, 4, 5, 6)
 NOISE = 0.6
+UNTRAINED_ROWS = 64
+"""The least that a monitor is calibrated on: those of the untrained net are thrown away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +81,21 @@ def toy_bundle(directory: Path, *, head: bool = False, personal: Sequence[str] =
         head: whether it has graphs that train its head on embeddings.
         personal: patterns of the tensors that stay on each gateway.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    refuse_taken(directory / "bundle")
+    shutil.copytree(_toy_folder(head, tuple(personal)), directory, dirs_exist_ok=True)
+    return load_bundle(directory / "bundle")
+
+
+@cache
+def _toy_folder(head: bool, personal: tuple[str, ...]) -> Path:
+    """Made once in a process; its data and bundle are copied from there."""
+    directory = Path(tempfile.mkdtemp(prefix="toy-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     rng = np.random.default_rng(1)
     for name, count in (("train", 1200), ("calibration", 800)):
         x, label = draw(rng, count)
         np.savez(directory / f"{name}.npz", x=x, label=label)
+    np.savez(directory / "few.npz", x=x[:UNTRAINED_ROWS], label=label[:UNTRAINED_ROWS])
     settings = BuildSettings(
         trainable=["w*", "b*"],
         loss="cross-entropy",
@@ -88,11 +104,10 @@ def toy_bundle(directory: Path, *, head: bool = False, personal: Sequence[str] =
         personal=list(personal),
         features=[FeatureSpec(name=f"axis{number}", unit="g") for number in range(FEATURES)],
     )
-    build_bundle(toy_net(), directory / "calibration.npz", settings, directory / "raw")
+    build_bundle(toy_net(), directory / "few.npz", settings, directory / "raw")
     fit = FitSettings(epochs=12, learning_rate=0.01)
-    return fit_bundle(
-        directory / "raw", directory / "train.npz", directory / "calibration.npz", fit, directory / "bundle"
-    )
+    fit_bundle(directory / "raw", directory / "train.npz", directory / "calibration.npz", fit, directory / "bundle")
+    return directory
 
 
 def write_stream(path: Path, drift: Drift, *, clean_rows: int, drifted_rows: int, seed: int) -> None:

@@ -2,6 +2,7 @@
 
 import types
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
@@ -64,7 +65,7 @@ def replies(draw: st.DrawFn) -> Reply:
 
 @st.composite
 def manifests(draw: st.DrawFn) -> Manifest:
-    drawn = {"inputs", "outputs", "trainable", "training", "files", "head", "tasks", "frozen"}
+    drawn = frozenset({"inputs", "outputs", "trainable", "training", "files", "head", "tasks", "frozen"})
     fields = draw(_fields_of(Manifest, drawn))
     fields["kind"] = "regression" if fields["classes"] is None else "classification"
     fields["inputs"] = draw(_distinct(models(TensorSpec)))
@@ -131,15 +132,21 @@ _SPECIAL: dict[type[BaseModel], Callable[[], st.SearchStrategy[Any]]] = {
 
 
 def models(model: type[M]) -> st.SearchStrategy[M]:
-    """Valid instances of a model."""
+    """Valid instances of a model; made once, since that takes longer than to draw from it."""
+    return _models(model)
+
+
+@cache
+def _models(model: type[BaseModel]) -> st.SearchStrategy[Any]:
     special = _SPECIAL.get(model)
     if special is not None:
         return special()
     return _fields_of(model).map(lambda fields: model(**fields))
 
 
-def _fields_of(model: type[BaseModel], without: set[str] | None = None) -> st.SearchStrategy[dict[str, Any]]:
-    chosen = {name: field for name, field in model.model_fields.items() if name not in (without or set())}
+@cache
+def _fields_of(model: type[BaseModel], without: frozenset[str] = frozenset()) -> st.SearchStrategy[dict[str, Any]]:
+    chosen = {name: field for name, field in model.model_fields.items() if name not in without}
     return st.fixed_dictionaries({name: _field(field) for name, field in chosen.items()})
 
 
