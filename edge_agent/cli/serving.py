@@ -5,12 +5,17 @@ import gc
 import signal
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from edge_agent.cli.exits import Exit
-from edge_agent.config import load_settings
+from edge_agent.config import AgentSettings, load_settings
 from edge_agent.errors import StorageError
 from edge_agent.link.interrupt import quiet_while_loading
 from edge_agent.link.log_lines import configure_logs
+
+if TYPE_CHECKING:
+    from edge_agent.runtime.agent import Agent
+    from edge_agent.runtime.serving_first import ServingFirst
 
 
 def serve(config: Path) -> Exit:
@@ -21,19 +26,20 @@ def serve(config: Path) -> Exit:
         DataError: the provisioned bundle cannot be used.
         StorageError: the disk refuses.
     """
-    signal.signal(signal.SIGTERM, _leave)  # until the agent has its own: nothing has begun yet
+    signal.signal(signal.SIGTERM, _leave)  # until the agent has its own: nothing is recorded yet
     gc.disable()  # loading makes nothing but what stays: looking it through took a tenth of the start (measured)
     with quiet_while_loading():
-        from edge_agent.runtime.agent import Agent
         from edge_agent.runtime.provisioned import WronglyProvisioned, is_root_usable
         from edge_agent.runtime.serving_alone import has_served, is_usable, serve_alone
+        from edge_agent.runtime.serving_first import ServingFirst
 
     settings = load_settings(config)
     configure_logs(settings.log.level)
     faulthandler.enable()  # a watchdog's SIGABRT writes every thread's stack to the log
     data_dir, root = settings.gateway.data_dir, settings.gateway.root
     try:
-        agent = Agent(settings)
+        first = ServingFirst(settings)
+        agent = _rest_of(settings, first)
     except StorageError as error:
         return _alone(serve_alone(settings, error, mended=lambda: is_usable(data_dir)))
     except WronglyProvisioned as error:
@@ -41,6 +47,18 @@ def serve(config: Path) -> Exit:
             raise  # nobody relies on it yet, and whoever installs it is there
         return _alone(serve_alone(settings, error, mended=lambda: is_root_usable(root)))
     return Exit.PART_DIED if agent.run() else Exit.OK
+
+
+def _rest_of(settings: AgentSettings, first: "ServingFirst") -> "Agent":
+    """Everything but what serves, which is loaded while that does: half of the start."""
+    try:
+        with quiet_while_loading():
+            from edge_agent.runtime.agent import Agent
+
+        return Agent(settings, first)
+    except BaseException:
+        first.end()
+        raise
 
 
 def _alone(mended: bool) -> Exit:

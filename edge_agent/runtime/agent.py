@@ -11,9 +11,7 @@ import structlog
 import edge_agent
 from edge_agent.config import AgentSettings
 from edge_agent.errors import StorageError
-from edge_agent.link.durable import make_directory
 from edge_agent.link.interrupt import stop_on_signals
-from edge_agent.link.outbox import Outbox
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.link.settings import TimeJudge
 from edge_agent.ota.activation import slot_of
@@ -21,22 +19,20 @@ from edge_agent.ota.floors import Floors
 from edge_agent.ota.slot import Slot
 from edge_agent.ota.trust import TrustedReleases
 from edge_agent.ota.updater import Parts, Updater
-from edge_agent.runtime.error_reports import ErrorReports
 from edge_agent.runtime.fleet_link import FleetLink
 from edge_agent.runtime.inbox import Inbox, Receivers
-from edge_agent.runtime.instance import STATUS_FILE, InstanceLock
+from edge_agent.runtime.instance import STATUS_FILE
 from edge_agent.runtime.loaded import keep_what_is_loaded
 from edge_agent.runtime.local_work import LocalWork
-from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.orders import Orders
 from edge_agent.runtime.part import Part
-from edge_agent.runtime.parts import operator_limits
 from edge_agent.runtime.personal_rounds import PersonalRounds
 from edge_agent.runtime.report import Reporter
 from edge_agent.runtime.sample_records import SampleRecords
+from edge_agent.runtime.serving_first import ServingFirst
 from edge_agent.runtime.soundness import SoundnessCheck
 from edge_agent.runtime.state_reading import StateReading
-from edge_agent.runtime.storage import AgentStorage
+from edge_agent.runtime.training_orders import operator_limits
 from edge_agent.training.embedding_cache import EMBEDDINGS_FILE
 from edge_agent.training.residual import Residuals
 from edge_agent.training.supervisor import TrainingSupervisor
@@ -48,42 +44,32 @@ if TYPE_CHECKING:
 SUPERVISION_S = 0.5
 STOP_S = 1.5
 STOP_ALL_S = 4.0
-SERVING_FIRST = ("sink", "pipeline", "recorder")
+SERVING_ALREADY = ("sink", "pipeline", "recorder")
 _log = structlog.get_logger(__name__)
 
 
 class Agent:
     """One gateway's agent.
 
+    Args:
+        first: serves already; after an error here it is the caller's to end.
+
     Raises:
-        WronglyProvisioned: a file that it was handed is absent or damaged.
-        ConfigError: a setting or file is wrong, or another agent runs on the same data folder.
-        DataError: the provisioned bundle cannot be used.
+        ConfigError: a setting or file is wrong.
+        DataError: a monitor's constants make no sense.
         StorageError: the data folder cannot be used.
     """
 
-    def __init__(self, settings: AgentSettings) -> None:
+    def __init__(self, settings: AgentSettings, first: ServingFirst) -> None:
         self._settings = settings
         self._boot_id = secrets.token_hex(8)
         self._stopping = threading.Event()
-        data = settings.gateway.data_dir
-        make_directory(data)
-        self._lock = InstanceLock(data)
-        self._storage = AgentStorage(data)
-        try:
-            self._build()
-        except BaseException:
-            self._storage.close()  # the next start makes anew what was found damaged meanwhile
-            raise
+        self._lock, self._storage, self._outbox = first.lock, first.storage, first.outbox
+        self._errors, self._model = first.errors, first.model
+        self._build(first.floors, first.judge)
 
-    def _build(self) -> None:
+    def _build(self, floors: Floors, judge: TimeJudge) -> None:
         settings, database = self._settings, self._storage.agent
-        caps = settings.outbox
-        self._outbox = Outbox(database, settings.gateway.id, max_bytes=caps.max_bytes, max_age_s=caps.max_age_s)
-        self._errors = ErrorReports(self._outbox)
-        floors = Floors(database)
-        judge = TimeJudge(lambda: floors.last_known_time_s, self._errors.wrong_clock)
-        self._model = ModelInService(settings, database, floors, judge)
         self._records = SampleRecords(
             settings, self._storage, self._outbox, self._model, flagged=lambda: self._reporter.soon()
         )
@@ -107,7 +93,7 @@ class Agent:
         """Serve until SIGTERM or SIGINT; returns whether a part died instead."""
         stop_on_signals(self._stopping)
         parts = self._parts()
-        for name in (*SERVING_FIRST, *(name for name in parts if name not in SERVING_FIRST)):
+        for name in ("recorder", *(name for name in parts if name not in SERVING_ALREADY)):
             parts[name].start()
         gateway = self._settings.gateway.id
         _log.info("agent_started", gateway=gateway, boot=self._boot_id, version=edge_agent.__version__)
@@ -126,7 +112,7 @@ class Agent:
         return died
 
     def _parts(self) -> dict[str, Part]:
-        """In the order of their start, but for those that serve, which begin first; stopped the other way round."""
+        """In the order of their start, but for those that serve, which began before; stopped the other way round."""
         return {
             "sink": self._model.sink,
             "session": self._link.session,

@@ -4,7 +4,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -15,6 +14,7 @@ from edge_agent.link.download import BlobUnavailable, Downloader
 from edge_agent.link.durable import read_file
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.upload import Uploader
+from edge_agent.runtime.model_in_service import Serving
 from edge_agent.runtime.orders import OrderFailed
 from edge_agent.runtime.personal_rounds import PersonalRounds
 from edge_agent.runtime.training_orders import OperatorLimits, training_job
@@ -41,15 +41,6 @@ HOUR_S = 3600.0
 _log = structlog.get_logger(__name__)
 
 __all__ = ["LocalWork", "OperatorLimits", "Serving"]
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """The bundle that serves now, and from which sample on training may read."""
-
-    bundle: str
-    bundle_dir: Path
-    training_from: str | None
 
 
 class LocalWork:

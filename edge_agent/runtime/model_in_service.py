@@ -1,5 +1,8 @@
 """The model that serves, where it comes from, and what feeds it."""
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from edge_agent.config import AgentSettings
 from edge_agent.link.database import Database
 from edge_agent.link.settings import TimeJudge
@@ -7,12 +10,20 @@ from edge_agent.model.bundle import load_bundle
 from edge_agent.ota.floors import Floors
 from edge_agent.ota.startup import confirm_start, startup
 from edge_agent.ota.weights_store import WeightsStore
-from edge_agent.runtime.local_work import Serving
 from edge_agent.runtime.parts import first_pass_of_this_start, make_sink, make_source
 from edge_agent.runtime.pipeline import Pipeline
 from edge_agent.runtime.provisioned import provisioned_floors, provisioned_root
 from edge_agent.runtime.serving_alone import MODELS_FOLDER
 from edge_agent.serving.server import ModelServer
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """The bundle that serves now, and from which sample on training may read."""
+
+    bundle: str
+    bundle_dir: Path
+    training_from: str | None
 
 
 class ModelInService:

@@ -1,4 +1,4 @@
-"""From settings to parts: which source, which sink, which rule, which limits."""
+"""From settings to parts: which source, which sink."""
 
 from edge_agent.config import (
     AgentSettings,
@@ -6,11 +6,9 @@ from edge_agent.config import (
     MqttSinkSection,
     MqttSourceSection,
     ReplaySourceSection,
-    TrainingSection,
 )
 from edge_agent.link.database import Database
 from edge_agent.link.settings import TimeJudge
-from edge_agent.runtime.training_orders import OperatorLimits
 from edge_agent.sinks.jsonl import JsonLinesSink
 from edge_agent.sinks.mqtt_json import MqttJsonSink
 from edge_agent.sinks.sink import NoSink, Sink
@@ -18,7 +16,6 @@ from edge_agent.sources.csv_columns import CsvColumns
 from edge_agent.sources.mqtt_json import MqttJsonSource
 from edge_agent.sources.replay import ReplaySource
 from edge_agent.sources.source import Source
-from edge_agent.training.job import WorkerLimits
 from edge_agent.wire.manifest import Manifest
 
 PASSES_A_START = 1_000_000
@@ -72,21 +69,6 @@ def make_sink(settings: AgentSettings, *, judge: TimeJudge | None = None) -> Sin
         broker = section.settings().judged_by(judge)
         return MqttJsonSink(broker, section.client_id or f"{settings.gateway.id}.sink", section.topic)
     return NoSink()
-
-
-def operator_limits(section: TrainingSection) -> OperatorLimits:
-    """What holds whatever the bridge orders."""
-    return OperatorLimits(
-        enabled=section.enabled,
-        min_samples=section.min_samples,
-        max_rounds_per_hour=section.max_rounds_per_hour,
-        max_duration_s=section.max_duration_s,
-        worker=WorkerLimits(nice=section.nice, address_space_bytes=section.memory_bytes, scheduling=section.scheduling),
-        min_classes=section.min_classes,
-        rehearsal_share=section.rehearsal_share,
-        balanced=section.balanced,
-        error_feedback=section.error_feedback,
-    )
 
 
 def first_pass_of_this_start(database: Database) -> int:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from edge_agent.config import TrainingSection
 from edge_agent.drift.label_shift import LABEL_SHIFT_KEY
 from edge_agent.training.job import Job, Lineage, TrainingJob, WorkerLimits
 from edge_agent.training.split_half import SPLIT_HALF_KEY
@@ -33,6 +34,21 @@ class OperatorLimits:
     rehearsal_share: float = 0.0
     balanced: bool = False
     error_feedback: bool = True
+
+
+def operator_limits(section: TrainingSection) -> OperatorLimits:
+    """What holds whatever the bridge orders."""
+    return OperatorLimits(
+        enabled=section.enabled,
+        min_samples=section.min_samples,
+        max_rounds_per_hour=section.max_rounds_per_hour,
+        max_duration_s=section.max_duration_s,
+        worker=WorkerLimits(nice=section.nice, address_space_bytes=section.memory_bytes, scheduling=section.scheduling),
+        min_classes=section.min_classes,
+        rehearsal_share=section.rehearsal_share,
+        balanced=section.balanced,
+        error_feedback=section.error_feedback,
+    )
 
 
 def training_job(common: Job, action: Train, limits: OperatorLimits, *, from_sample: str | None) -> TrainingJob:

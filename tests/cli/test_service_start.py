@@ -20,9 +20,9 @@ _WATCHED = (
     "import gc, json, os, pathlib, sys\n"
     "from edge_agent.serving.server import ModelServer\n"
     "process = ModelServer.process\n"
-    "def first(self, batch):\n"
+    "def first(self, *words):\n"
     "    ModelServer.process = process\n"
-    "    served = process(self, batch)\n"
+    "    served = process(self, *words)\n"
     "    loaded = sorted(name for name, module in list(sys.modules.items()) if module)\n"
     "    pathlib.Path(os.environ['LOADED']).write_text(json.dumps(loaded))\n"
     "    return served\n"
@@ -36,6 +36,8 @@ _WATCHED = (
 LATE = {"typer", "click", "pydantic_settings"}
 AFTER_LOADING = LATE | {"paho", "tuf", "numpy.random", "edge_agent.training.descent"}
 
+AFTER_SERVING = {f"edge_agent.{name}" for name in ("drift.faults", "training", "samples.store", "ota.updater")}
+
 
 def test_the_first_sample_waits_for_nothing_that_serving_does_not_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -47,10 +49,16 @@ def test_the_first_sample_waits_for_nothing_that_serving_does_not_need(
         agent.wait("service", lambda: agent.number("served_samples") > 0)
         assert agent.stop()[0] == Exit.OK
     loaded = set(json.loads((tmp_path / "loaded.json").read_text()))
-    assert {"edge_agent.runtime.agent", "onnxruntime"} <= loaded
+    assert {"edge_agent.runtime.serving_first", "onnxruntime"} <= loaded
     assert not loaded & LATE
     collects, kept = json.loads((tmp_path / "kept.json").read_text())
     assert (collects, kept > 50_000) == (True, True)
+
+
+def test_what_serves_is_loaded_without_what_records_judges_trains_and_updates() -> None:
+    program = "import sys, edge_agent.cli.serving, edge_agent.runtime.serving_first; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert not set(done.stdout.split()) & (AFTER_LOADING | AFTER_SERVING)
 
 
 def test_loading_the_agent_loads_neither_the_link_nor_what_verifies_nor_what_trains() -> None:

@@ -18,7 +18,8 @@ from edge_agent.link.settings import BrokerSettings
 from edge_agent.link.upload import Uploader
 from edge_agent.model.bundle import Bundle
 from edge_agent.ota.command_keys import verify_signature
-from edge_agent.runtime.local_work import LocalWork, OperatorLimits, Serving
+from edge_agent.runtime.local_work import LocalWork, OperatorLimits
+from edge_agent.runtime.model_in_service import Serving
 from edge_agent.runtime.orders import Orders
 from edge_agent.runtime.training_orders import lineage
 from edge_agent.runtime.watch_standing import StandingTable

@@ -13,7 +13,8 @@ from edge_agent.link.outbox import Outbox
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.link.upload import Uploader
 from edge_agent.model.bundle import Bundle
-from edge_agent.runtime.local_work import EVALUATED_KEPT, LocalWork, OperatorLimits, Serving
+from edge_agent.runtime.local_work import EVALUATED_KEPT, LocalWork, OperatorLimits
+from edge_agent.runtime.model_in_service import Serving
 from edge_agent.runtime.orders import OrderFailed
 from edge_agent.runtime.training_orders import BALANCED_KEY, REHEARSAL_KEY, lineage, training_job
 from edge_agent.runtime.training_reports import TrainingReports
