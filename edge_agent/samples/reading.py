@@ -84,6 +84,15 @@ def read_feature_set(
     return _viewed(path, inputs, lambda view: view.feature_set(from_sample=from_sample, limit=limit, task=task))
 
 
+def is_known(path: Path, inputs: Sequence[TensorSpec], sample_id: str) -> bool:
+    """Whether the store can tell which samples came after this one; one that it has evicted came before all others.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    return _viewed(path, inputs, lambda view: view.knows(sample_id))
+
+
 def _viewed(path: Path, inputs: Sequence[TensorSpec], read: Callable[[View], _Found]) -> _Found:
     """Read one consistent view; again, if what it refers to was removed while it was read."""
     layout, segments = FeatureLayout(inputs), Segments(path)

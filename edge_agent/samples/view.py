@@ -91,6 +91,10 @@ class View:
         found = self._stored(chosen[max(0, len(chosen) - limit) :])
         return FeatureSet(self._layout.arrays(found.rows), found.ids)
 
+    def knows(self, sample_id: str) -> bool:
+        """Whether a sample's place is known: it is stored, or was asked for by id while it was."""
+        return self._insertion_of(sample_id) is not None
+
     def _mixed(
         self, part: Part, old_part: Part, from_sample: str | None, limit: int, task: str | None, mixture: Mixture
     ) -> SampleSet:

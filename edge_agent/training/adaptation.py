@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edge_agent.link.durable import read_file
 from edge_agent.model.bundle import Bundle
-from edge_agent.samples.reading import read_evaluation_set, read_feature_set
+from edge_agent.samples.reading import is_known, read_evaluation_set, read_feature_set
 from edge_agent.samples.record import FeatureSet, SampleSet
 from edge_agent.training.adapter_settings import AdapterSettings
 from edge_agent.training.job import AdaptationJob
@@ -106,7 +106,8 @@ def _judge(
 ) -> tuple[str | None, Metrics]:
     """The newest sample that judged, and the judgement; an overlay that is worse has been dropped by the adapter."""
     manifest = bundle.manifest
-    samples = read_evaluation_set(job.samples_db, manifest.inputs, since_sample=first, limit=job.judge_samples)
+    since = first if is_known(job.samples_db, manifest.inputs, first) else None  # all that is left came after it
+    samples = read_evaluation_set(job.samples_db, manifest.inputs, since_sample=since, limit=job.judge_samples)
     samples = of_this_bundle(samples, manifest)
     if not len(samples.labels):
         return judged, {"proof-examples": 0, JUDGED_ANEW: 0}

@@ -36,8 +36,8 @@ def adaptable(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 class Stream:
     """Samples in a store; every fifth is holdout and labelled, unless told otherwise."""
 
-    def __init__(self, path: Path, *, moved: float = 1.2, shares: np.ndarray | None = None) -> None:
-        self.path, self.count, self.moved, self.shares = path, 0, moved, shares
+    def __init__(self, path: Path, *, moved: float = 1.2, shares: np.ndarray | None = None, room: int = 10_000) -> None:
+        self.path, self.count, self.moved, self.shares, self.room = path, 0, moved, shares, room
 
     def comes(self, count: int, *, labels: bool = True) -> None:
         features, truth = gaussian(count, self.count, self.shares, self.moved)
@@ -45,7 +45,7 @@ class Stream:
         held = [row % 5 == 0 for row in range(count)]
         with closing(open_database(self.path, synchronous="NORMAL")) as db:
             store = SampleStore(
-                db, inputs=INPUTS, classes=CLASSES, proof_share=0.0, max_samples=10_000, label_wait_s=1e6
+                db, inputs=INPUTS, classes=CLASSES, proof_share=0.0, max_samples=self.room, label_wait_s=1e6
             )
             times = [float(self.count + row) for row in range(count)]
             served = Served(np.zeros((count, CLASSES), np.float32), "a" * 64, "b" * 64, 1, "root")
@@ -108,6 +108,20 @@ def test_labels_since_it_began_judge_and_those_that_are_new_are_counted(tmp_path
     assert done.metrics["judged-anew"] == 10
     assert done.metrics["proof-accuracy-after"] > done.metrics["proof-accuracy-before"] + 0.02
     assert not done.metrics["made-worse"]
+
+
+def test_labels_judge_on_when_the_first_sample_followed_has_left_the_store(tmp_path: Path, adaptable: Bundle) -> None:
+    """At 100 Hz the store's newest samples are those of a few minutes."""
+    stream, kept = Stream(tmp_path / "samples.db", room=200), tmp_path / "followed.bin"
+    release = adaptable.initial_weights()
+    stream.comes(100)
+    first = _kept(follow(_job(adaptable, stream.path), adaptable, release), kept).first
+    for _ in range(3):
+        stream.comes(150)
+        done = follow(_job(adaptable, stream.path, overlay_file=kept), adaptable, release)
+        assert _kept(done, kept).first == first
+        assert done.metrics["proof-examples"] >= 30
+        assert done.metrics["judged-anew"] >= 29
 
 
 def test_an_overlay_that_labels_find_worse_is_not_left(tmp_path: Path, adaptable: Bundle) -> None:
