@@ -31,7 +31,9 @@ OUTER_RANK = 36
 # Outer draws show how unsure the reference's distribution is, not how unsure its autocorrelation: that is read once,
 # with an error that falls with the root of the effective batches. Measured on references worth 50 of them at 1e-2,
 # AR(1) of 0.3 and 0.6: without this the rate is kept within 1.5x in 67 % of 24 references, with it in 83 %.
-_UNSHOWN = 10.0
+UNSHOWN = 10.0
+"""Over the root of the effective batches: by how much of itself the upper limit is widened for what the outer draws do
+not show."""
 _ALARMS = 40
 _ALARMS_OF_ALL_ROWS = 200
 _BATCHES_MOST = 1_000_000
@@ -79,6 +81,7 @@ def calibrate(
     rng: np.random.Generator,
     segments: NDArray[np.int64] | None = None,
     unsupported: bool = False,
+    unshown: float = UNSHOWN,
     progress: Callable[[float], None] | None = None,
 ) -> Promise:
     """The threshold at which a monitor fitted on all rows of a reference keeps a false-alarm rate on data like them.
@@ -98,6 +101,7 @@ def calibrate(
         rng: the only source of chance.
         segments: (n,) rising numbers of stretches without a gap, whose ends no block crosses; None: all is one.
         unsupported: also give a threshold for a rate below ``lowest_rate``, which is then aimed at and not promised.
+        unshown: how much the outer draws leave out.
         progress: told the share that is done, 0 to 1.
 
     Returns:
@@ -129,7 +133,7 @@ def calibrate(
         # More threshold than the monitor fitted on all rows needs, on the same streams.
         shifts[draw] = [outer.threshold_at(wanted) - inner.threshold_at(wanted) for wanted in (rate, warning_rate)]
         tell(0.3 + 0.7 * (draw + 1) / OUTER_DRAWS)
-    upper = (1 + _UNSHOWN / math.sqrt(effective)) * np.maximum(np.sort(shifts, axis=0)[OUTER_RANK - 1], 0.0)
+    upper = (1 + unshown / math.sqrt(effective)) * np.maximum(np.sort(shifts, axis=0)[OUTER_RANK - 1], 0.0)
     point = exact.threshold_at(rate)
     threshold = point + float(upper[0])
     warning = min(threshold, exact.threshold_at(warning_rate) + float(upper[1]))

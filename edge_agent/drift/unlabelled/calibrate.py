@@ -9,11 +9,16 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.promise import Promise, StatisticPaths
 from edge_agent.drift.promise import calibrate as promised
+from edge_agent.drift.promise.blocks import dependence
 from edge_agent.drift.reference import Reference
 from edge_agent.drift.unlabelled.fitting import Fitted, fitted, judged_series
 from edge_agent.drift.unlabelled.params import LabelFreeParams
 from edge_agent.drift.unlabelled.paths import batch_means, stream_maxima
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
+
+# Of a reference without autocorrelation the outer draws show all. Measured, 36 references of 500 to 2,000 rows, AR(1)
+# up to 0.6: the rate is kept within 1.5x on all of them by 0 too; three is for longer memories.
+_UNSHOWN = 3.0
 
 
 def calibrate(
@@ -69,6 +74,7 @@ def calibrated(
         rng=rng,
         segments=reference.segments,
         unsupported=unsupported,
+        unshown=_UNSHOWN * (1.0 - 1.0 / dependence(series).inflation),
         progress=progress,
     )
     warning = min(promise.warning_threshold, promise.threshold)

@@ -8,31 +8,27 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.promise.blocks import Blocks, dependence
 from edge_agent.drift.reference import Reference
-from edge_agent.drift.unlabelled.answers import certainty, log_residue, value_places
+from edge_agent.drift.unlabelled.answers import certainty, value_places
 from edge_agent.drift.unlabelled.combination import Scale
+from edge_agent.drift.unlabelled.filters import VIEWS
 from edge_agent.drift.unlabelled.intake import Intake
-from edge_agent.drift.unlabelled.missing import completed
 from edge_agent.drift.unlabelled.normal_scores import SCORE_CAP, ScoreTable
 from edge_agent.drift.unlabelled.params import NAME, LabelFreeParams
 from edge_agent.drift.unlabelled.paths import batch_means, stream_statistics
 from edge_agent.drift.unlabelled.scoring import (
-    COMPONENTS_CAP,
     CONDITIONAL_CAP,
     Scoring,
     missing_readings,
 )
 from edge_agent.drift.unlabelled.signals import turn_spreads
+from edge_agent.drift.unlabelled.unseen import conditional, plane, unseen
 from edge_agent.errors import DataError
 
 CLASSES_TOLD_CAP = 64
-_FOLDS = 10
-_RIDGE = 1e-4
-_ROWS_A_COMPONENT = 20
-_PLANE_SHARE = 0.99  # of the embeddings' variance, at most, lies in their plane
 _STREAMS, _BATCHES, _SETTLING = 48, 260, 100
 _LEVEL_ROWS_DRAWN = 20_000
-_LONG = 20_000  # rows a channel from which on a precision matrix fits rows it has not seen as well as its own
-_LEAST_VARIANCE = 0.5
+_STEADY = 1e-9  # a column of this variance is a constant
+_LEAST_REACH, _LARGEST_REACH = 1.0, 1e6
 _LEAST_SHARE_DEVIATION = 0.1
 _WIDENED, _WIDENED_BLOCKS = np.float32(1.25), np.float32(1.6)
 """Measured, rate 0.05, four features: 2,000 independent rows keep the rate in 7 of 12 calibrations by 1, in 10 by 1.25.
@@ -86,9 +82,9 @@ def fitted(reference: Reference, *, batch_size: int, rate: float, rng: np.random
             f"{NAME}: {len(reference)} reference rows cannot calibrate batches of {batch_size}",
             f"give at least {2 * batch_size} rows, or a smaller batch size",
         )
-    scoring, channels = _scoring(reference)
+    scoring, channels, residue = _scoring(reference)
     scored = scoring(observed)
-    scores = _unseen(scoring, scored.scores)
+    scores = unseen(scoring, scored.scores, residue)
     scores = np.where(np.isnan(scores), _moments(scores)[0].astype(np.float32), scores)
     level, per_deviation = standardisation(scoring, scores)
     inflation = np.array([dependence(column).inflation for column in scores[:, : scoring.columns].T], np.float32)
@@ -108,7 +104,7 @@ def fitted(reference: Reference, *, batch_size: int, rate: float, rng: np.random
         level_rows=len(reference),
         signal_level=np.zeros(0, np.float32),
         turn_spread=np.zeros(0),
-        scale=Scale(nothing, nothing, nothing, nothing),
+        scale=Scale(nothing, nothing, nothing, nothing, nothing),
         channel_level=channel_level,
         channel_spread=channel_spread,
         class_levels=class_levels,
@@ -157,7 +153,8 @@ def largest_values(scoring: Scoring) -> NDArray[np.float64]:
     return np.repeat(each, np.diff(scoring.starts))
 
 
-def _scoring(reference: Reference) -> tuple[Scoring, NDArray[Any]]:
+def _scoring(reference: Reference) -> tuple[Scoring, NDArray[Any], NDArray[np.float64]]:
+    """The scores; the channels, (n, c); and the embeddings' residues by planes of other rows, (n, 1) or (n, 0)."""
     observed, rows = reference.observed, len(reference)
     features = observed.features.reshape(rows, -1)
     if features.shape[1] == 0:
@@ -166,13 +163,14 @@ def _scoring(reference: Reference) -> tuple[Scoring, NDArray[Any]]:
     missing = missing_readings(features, observed.faulty)
     channels = intake(features if missing is None else np.where(missing, 0, features), missing)
     outputs = observed.outputs.reshape(rows, -1)
-    centre, basis, lengths, residue = _plane(observed.embeddings, rows)
+    centre, basis, lengths, residue = plane(observed.embeddings, rows)
     answers = _answers(outputs, reference.classes)
-    columns = np.concatenate([channels, *answers, *residue], axis=1)
+    columns = np.concatenate([channels, *answers, residue], axis=1)
     tables = ScoreTable.of(columns)
-    conditional = _conditional(tables, channels)
-    scoring = Scoring(intake, tables, conditional, outputs.shape[1], reference.classes, centre, basis, lengths)
-    return scoring, channels
+    scoring = Scoring(
+        intake, tables, conditional(tables, channels), outputs.shape[1], reference.classes, centre, basis, lengths
+    )
+    return scoring, channels, residue
 
 
 def _answers(outputs: NDArray[Any], classes: int | None) -> list[NDArray[Any]]:
@@ -182,80 +180,6 @@ def _answers(outputs: NDArray[Any], classes: int | None) -> list[NDArray[Any]]:
         if classes is None:
             return [outputs[:, value_places(outputs.shape[1])]]
         return list(certainty(outputs)[:2])
-
-
-def _plane(
-    embeddings: NDArray[Any] | None, rows: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32], list[NDArray[Any]]]:
-    """Mean, main directions and their deviations of embeddings; and the residues, a column."""
-    none = np.zeros(0, np.float32)
-    if embeddings is None or embeddings.size == 0:
-        return none, np.zeros((0, 0), np.float32), none, []
-    flat = embeddings.reshape(rows, -1).astype(np.float64)
-    sound = np.isfinite(flat).all(axis=1)
-    if not sound.any():
-        return none, np.zeros((0, 0), np.float32), none, []
-    centre = flat[sound].mean(axis=0)
-    away = flat - centre
-    variances, vectors = np.linalg.eigh(away[sound].T @ away[sound] / max(1, int(sound.sum())))
-    order = np.argsort(-variances)
-    # something is left over for the residue, far above rounding
-    enough = int(np.searchsorted(np.cumsum(variances[order]), _PLANE_SHARE * variances.sum()))
-    order = order[: min(COMPONENTS_CAP, int(sound.sum()) // _ROWS_A_COMPONENT, enough)]
-    lengths = np.sqrt(variances[order])
-    basis = vectors[:, order] / lengths
-    return (
-        centre.astype(np.float32),
-        basis.astype(np.float32),
-        lengths.astype(np.float32),
-        [log_residue(away, np.square(away @ basis), np.square(lengths))],
-    )
-
-
-def _conditional(tables: ScoreTable, channels: NDArray[Any]) -> NDArray[np.float32]:
-    size = channels.shape[1]
-    only = ScoreTable(tables.values[:size], tables.scores[:size])
-    known = np.isfinite(channels)
-    scores = np.where(known, only(np.where(known, channels, 0.0)), np.float32(0))
-    return _columns_of(_precision(scores.T.astype(np.float64) @ scores, len(scores)))
-
-
-def _precision(products: NDArray[np.float64], rows: int) -> NDArray[np.float64]:
-    """Inverse covariance from sums of products, shrunk towards independence the more the fewer rows there are."""
-    size = len(products)
-    shrunk = min(0.5, _RIDGE + (size / rows) ** 2)
-    covariance = products / rows
-    low = np.maximum(0.0, _LEAST_VARIANCE - np.diag(covariance))
-    return np.linalg.inv((1.0 - shrunk) * (covariance + np.diag(low)) + shrunk * np.eye(size))
-
-
-def _columns_of(precision: NDArray[np.float64]) -> NDArray[np.float32]:
-    return (precision / np.sqrt(np.diag(precision))).astype(np.float32)
-
-
-def _unseen(scoring: Scoring, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The conditional scores of each tenth of the rows by the precision matrix of the others.
-
-    A matrix fits the rows that it was made from too well; by the scores of those the gateway's would look unusual.
-    """
-    _, one, two, three, four = scoring.starts[:5]
-    rows = len(scores)
-    if rows >= _LONG * one:
-        return scores
-    missing = np.isnan(scores[:, :one])
-    locations, lost = completed(scores[:, :one], missing, scoring.precision)
-    wide = locations.astype(np.float64)
-    products = wide.T @ wide
-    found = scores.copy()
-    for fold in np.array_split(np.arange(rows), _FOLDS):
-        inside = wide[fold]
-        kept = _columns_of(_precision(products - inside.T @ inside, rows - len(fold)))
-        left = locations[fold] @ kept
-        gone = missing[fold]
-        found[fold, two:three] = np.where(gone, np.nan, left)
-        squares = np.square(np.clip(left, -CONDITIONAL_CAP, CONDITIONAL_CAP)) + lost[fold]
-        found[fold, three:four] = np.where(gone, np.nan, squares)
-    return found
 
 
 def _classes(
@@ -287,7 +211,29 @@ def _scale(whole: Fitted, rng: np.random.Generator) -> Scale:
     found = [
         statistics for number, statistics in enumerate(stream_statistics(params, means, levels)) if number >= _SETTLING
     ]
-    return Scale.of(np.concatenate(found))
+    return Scale.of(np.concatenate(found), _reach(whole))
+
+
+def _reach(whole: Fitted) -> NDArray[np.float32]:
+    """(statistics,) half the degrees of freedom with which the reference tells the variance of the least known column
+    of each: all its rows for normal and independent ones, its batches where rows depend on each other, and fewer where
+    squares vary more, or last.
+
+    Source: a variance from m normal values has m degrees of freedom, and the relative variance 2 / m; so from what has
+        the relative variance v of its mean square, 2 / v (Satterthwaite 1946).
+    """
+    params = whole.params
+    judged = (whole.scores[:, : params.scoring.columns] - params.level) * params.per_deviation
+    squares = np.square(judged, dtype=np.float64)
+    varied = squares.var(axis=0) * params.inflation
+    pieces = len(judged) / min(params.batch_size, whole.blocks.rows)
+    freedom = 2.0 * np.square(squares.mean(axis=0)) / np.maximum(varied, 1e-12) * pieces
+    freedom[varied < _STEADY] = np.inf
+    groups = params.groups
+    parts = np.minimum.reduceat(freedom, groups.borders)
+    view = np.concatenate([parts, parts, [freedom[: params.scoring.starts[1]].min()]])
+    every = np.concatenate([np.tile(view, len(VIEWS)), np.full(params.signals, freedom.min())])
+    return np.clip(0.5 * every, _LEAST_REACH, _LARGEST_REACH).astype(np.float32)
 
 
 def _drawn_levels(whole: Fitted, rng: np.random.Generator) -> NDArray[np.float32]:

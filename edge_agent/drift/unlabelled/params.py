@@ -204,7 +204,7 @@ class LabelFreeParams:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays for ``drift.safetensors``."""
-        scoring, intake = self.scoring, self.scoring.intake
+        scoring, intake, scale = self.scoring, self.scoring.intake, self.scale
         names = json.dumps([intake.names, intake.units], ensure_ascii=False).encode()
         return {
             "names": np.frombuffer(names, np.uint8),
@@ -222,7 +222,7 @@ class LabelFreeParams:
             "inflation": self.inflation,
             "signal_level": self.signal_level,
             "turn_spread": self.turn_spread,
-            "scale": np.array([self.scale.mean, self.scale.freedom, self.scale.slope, self.scale.shift]),
+            "scale": np.array([scale.mean, scale.freedom, scale.slope, scale.shift, scale.reach]),
             "channel_level": self.channel_level,
             "channel_spread": self.channel_spread,
             "class_levels": self.class_levels,

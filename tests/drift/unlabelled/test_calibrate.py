@@ -75,6 +75,21 @@ def test_most_calibrations_keep_the_promised_rate(correlation: float) -> None:
     assert np.mean([ratio <= 1.5 for ratio in ratios]) >= 7 / 8
 
 
+def test_a_short_reference_promises_without_going_deaf() -> None:
+    # Seed 3; 500 rows, the lowest rate that they support. A threshold of 35, as once, is reached by no drift for hours.
+    rng = np.random.default_rng(3)
+    fresh = _made(0.0)
+    monitor, promise = calibrated(reference(fresh(500, rng)), batch_size=BATCH, rate=0.032, rng=rng)
+    moved = fresh(20 * BATCH, rng)
+    moved.features[:, 0] += moved.features[:, 0].std()
+
+    scores = monitor.scoring(moved).scores
+    found = stream_maxima(monitor, batch_means(scores, np.arange(len(scores)).reshape(1, 20, BATCH)))[0]
+
+    assert promise.point_threshold < monitor.threshold < 3 * promise.point_threshold
+    assert found[9] > monitor.threshold
+
+
 def test_a_threshold_that_is_too_low_would_be_noticed() -> None:
     ratio = _measured(_made(0.0), 2000, 0.05, 0, factor=0.6)
 

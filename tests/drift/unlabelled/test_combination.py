@@ -1,7 +1,10 @@
 import numpy as np
-from scipy.stats import chi2
+from scipy.stats import chi2, f
 
 from edge_agent.drift.unlabelled.combination import Groups, Scale
+
+FAR = np.full(3, 1e6, np.float32)
+"""Evidence is taken as it is."""
 
 
 def test_groups_are_largest_squares_sums_and_the_distance() -> None:
@@ -24,15 +27,27 @@ def test_evidence_of_every_statistic_is_on_one_scale() -> None:
     freedoms = np.array([1, 4, 60])
     draws = rng.chisquare(freedoms, (50_000, 3)).astype(np.float32) * 7
 
-    scale = Scale.of(draws)
+    scale = Scale.of(draws, FAR)
 
     for tail, tolerance in ((1e-2, 0.05), (1e-4, 0.12)):
         reached = scale(np.asarray(chi2.isf(tail, freedoms), np.float32) * 7)
         np.testing.assert_allclose(reached, -np.log(tail), rtol=tolerance)
 
 
+def test_evidence_of_a_variance_that_few_batches_tell_is_that_of_an_f_distribution() -> None:
+    # seed 3; squares of normal values over variances that 10 others tell: at 1e-5 a chi-square's tail says 45
+    rng = np.random.default_rng(3)
+    draws = rng.f(1, 10, (50_000, 1)).astype(np.float32)
+    rare = np.array([[f.isf(1e-5, 1, 10)]], np.float32)
+
+    known, few = (float(Scale.of(draws, np.full(1, reach, np.float32))(rare)[0, 0]) for reach in (1e6, 5.0))
+
+    assert known > 1.5 * -np.log(1e-5)
+    assert 0.75 * -np.log(1e-5) < few < 1.25 * -np.log(1e-5)
+
+
 def test_evidence_rises_and_is_finite_for_anything() -> None:
-    scale = Scale.of(np.random.default_rng(2).chisquare(3, (1000, 1)).astype(np.float32))
+    scale = Scale.of(np.random.default_rng(2).chisquare(3, (1000, 1)).astype(np.float32), FAR[:1])
 
     evidence = scale(np.array([[-5.0], [0.0], [1.0], [10.0], [1e10], [np.inf]], np.float32))[:, 0]
 
@@ -42,6 +57,6 @@ def test_evidence_rises_and_is_finite_for_anything() -> None:
 
 
 def test_statistics_that_never_vary_give_no_evidence_and_no_error() -> None:
-    scale = Scale.of(np.zeros((100, 2), np.float32))
+    scale = Scale.of(np.zeros((100, 2), np.float32), FAR[:2])
 
     assert np.isfinite(scale(np.zeros((1, 2), np.float32))).all()
