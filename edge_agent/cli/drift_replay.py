@@ -21,7 +21,8 @@ from edge_agent.link.database import open_database
 from edge_agent.link.outbox import Outbox
 from edge_agent.model.bundle import WEIGHTS, Bundle
 from edge_agent.runtime.screen import screen_of
-from edge_agent.runtime.watch import DriftWatch, ServedPart
+from edge_agent.runtime.watch import DriftWatch
+from edge_agent.runtime.watch_held import ServedPart
 from edge_agent.runtime.watch_rules import watch_rules
 from edge_agent.samples.record import LabelledRow, SampleBatch
 from edge_agent.samples.store import SampleStore

@@ -11,6 +11,7 @@ from edge_agent.runtime.screen import Screen, screen_of
 from edge_agent.runtime.screening import Screening
 from edge_agent.runtime.storage import AgentStorage
 from edge_agent.runtime.watch import DriftWatch
+from edge_agent.runtime.watch_held import TOGETHER_S
 from edge_agent.runtime.watch_rules import watch_rules
 from edge_agent.samples.holdout import HoldoutCounts
 from edge_agent.samples.store import SampleStore
@@ -66,6 +67,7 @@ class SampleRecords:
             gateway=settings.gateway.id,
             rules=watch_rules(settings.monitor, next(iter(model.server.active.models.values())).bundle),
             adopt=lambda active: watch_rules(settings.monitor, next(iter(active.models.values())).bundle),
+            together_s=TOGETHER_S,
         )
         self.screening = Screening(
             storage.samples,

@@ -15,14 +15,15 @@ from edge_agent.errors import ConfigError, DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.runtime.watch_batches import ServedBatches, observed, of_task
+from edge_agent.runtime.watch_held import Held, ServedPart
 from edge_agent.runtime.watch_judging import Judged, Judging
 from edge_agent.runtime.watch_labels import labels_noted, looked_at, served_noted
 from edge_agent.runtime.watch_overlay import may_swap, own_weights_serve, serves_as, with_overlay
 from edge_agent.runtime.watch_rules import WatchRules
 from edge_agent.runtime.watch_standing import SEASON, Standing, StandingTable
-from edge_agent.samples.record import LabelledRow, Part, SampleBatch
+from edge_agent.samples.record import LabelledRow, Part
 from edge_agent.samples.store import SampleStore
-from edge_agent.serving.server import Prepared, Served
+from edge_agent.serving.server import Prepared
 from edge_agent.wire.messages import FlagEvent
 
 CATCH_UP_ROWS = 1000
@@ -30,14 +31,13 @@ ARRIVALS_KEPT_EVERY_S = 60.0
 """The draw of labels is 36 kB, and need not be there to the last sample."""
 _log = structlog.get_logger(__name__)
 
-ServedPart = tuple[SampleBatch, Served]
-
 
 class DriftWatch:
     """Steps every monitor over batches of its size, by the active weights' samples, and the policy after each.
 
-    All full batches that a call brings are one step of their monitor, which finds of each what it would find alone: a
-    fast stream costs less a sample, a slow one is judged at every batch.
+    All full batches that wait are one step of their monitor, which finds of each what it would find alone. What comes
+    within ``together_s`` of the last judgement is held back, so that a fast stream costs less a sample; a slow one is
+    judged at every batch.
 
     Labelled samples are judged in the order in which their labels came, each once: a restart, or a disk that was full,
     takes up where the last commit stood. Served samples are judged as they are recorded; those of a batch that was not
@@ -49,6 +49,8 @@ class DriftWatch:
             monitor begins as after an activation.
         adopt: gives the rules of another bundle, once that serves; None: those at hand stay.
         judged: told every batch that was judged, before it is committed; after a failure it is told again.
+        together_s: seconds for which a call may hold back what it brought, for one of a later call to be judged with;
+            0: none is held back.
     """
 
     def __init__(
@@ -61,7 +63,9 @@ class DriftWatch:
         rules: WatchRules,
         adopt: Callable[[Prepared], WatchRules] | None = None,
         judged: Callable[[Judged], None] = lambda judged: None,
+        together_s: float = 0.0,
     ) -> None:
+        self._held = Held(together_s)
         self._database = database
         self._table = StandingTable(database)
         self._outbox = outbox
@@ -103,8 +107,9 @@ class DriftWatch:
 
     @property
     def behind(self) -> bool:
-        """Whether the store may hold rows that are still to be judged: at the start, and after a failure."""
-        return self._behind
+        """Whether there may be rows that a call without new ones would judge: at the start, after a failure, and while
+        some are held back."""
+        return self._behind or bool(self._held)
 
     @property
     def cursor(self) -> int:
@@ -142,8 +147,9 @@ class DriftWatch:
     ) -> int:
         """Judge what was served and what labels have come; returns how many flags were raised.
 
-        Samples served by other weights than the active ones are passed over. Samples that do not fill a batch wait.
-        The first call, and the one after a failure, reads labelled ones from the store from the cursor on.
+        Samples served by other weights than the active ones are passed over. Samples that do not fill a batch wait;
+        what else may be held back (``together_s``) is so until a call that brings nothing, at the latest. The first
+        call, and the one after a failure, reads labelled ones from the store from the cursor on.
 
         Args:
             rows: as the store gave them; it must hold them already.
@@ -153,6 +159,18 @@ class DriftWatch:
         Raises:
             StorageError: what was not judged will be by a later call.
         """
+        flags = 0
+        same = self._held.active is active
+        if self._held and not same:  # what another has served is judged by that
+            flags = self._judge(*self._held.taken(), now_s)
+        self._held.add(rows, served, active)
+        if self._held.may_wait(bool(rows or served), now_s) and same and not self._behind:
+            return flags
+        return flags + self._judge(*self._held.taken(), now_s)
+
+    def _judge(
+        self, rows: list[LabelledRow], served: Sequence[ServedPart], active: Prepared, now_s: float | None
+    ) -> int:
         try:
             if active.weights != self._standing.place.weights:
                 self._activate(active)

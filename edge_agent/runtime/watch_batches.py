@@ -14,8 +14,8 @@ from edge_agent.serving.server import Served
 
 REWOUND_ROWS = 4096
 """Samples kept to be judged again while the disk refuses; older ones are passed over."""
-TOGETHER_ROWS = 512
-"""Samples that are judged in one call: of more, each costs hardly less, and their scores leave the cache."""
+TOGETHER_ROWS = 1536
+"""Samples that are judged in one call: of more, each costs hardly less."""
 BATCHES_REMEMBERED = 512
 """For saying where a change began that a monitor dates back; about 100 bytes each."""
 

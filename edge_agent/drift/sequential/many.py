@@ -4,6 +4,7 @@ Within a block all but what came before is known from its samples alone, for all
 What came before enters each tilt's sum, and its climb, by a sum and a product: plain numbers follow that.
 """
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -40,12 +41,12 @@ class _Blocks(NamedTuple):
         increments = table.increments.take(numbers, axis=0)
         # one by one as matrices of a row: a product's last bit depends on how many rows it has
         increments -= table.corrections(old[:, None], olds[:, None, None])[:, 0]
-        passed = np.add.accumulate(increments, axis=0)
+        passed = _summed(increments)
         path = np.exp(passed)
         begun = np.empty_like(path)
         begun[0] = 1.0
         np.divide(1.0, path[:-1], out=begun[1:])
-        np.add.accumulate(begun, axis=0, out=begun)
+        begun = _summed(begun)
         begun *= table.weights
         return cls(passed, path, begun, np.add.reduce(table.scores.take(numbers, axis=0), axis=0))
 
@@ -70,6 +71,13 @@ class _Blocks(NamedTuple):
             ]
             found.append(now)
         return np.array(found)
+
+
+def _summed(rows: Floats) -> Floats:
+    """``rows`` in their place as running sums along the first axis: a row at a time is faster than ``accumulate``."""
+    for before, row in pairwise(rows):
+        np.add(before, row, out=row)
+    return rows
 
 
 def advance_blocks(
