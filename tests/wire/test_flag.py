@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.wire.codec import NAME_CHARS, TEXT_CHARS, decode, encode
-from edge_agent.wire.messages import EVENT_CAP_BYTES, FLAG_CAP_BYTES, FlagEvent
+from edge_agent.wire.messages import EVENT_CAP_BYTES, FLAG_CAP_BYTES, FlagEvent, Overlay
 from edge_agent.wire.messages.flag import CUT_ORDER, SAMPLES_CAP, FlagAttribution, FlagLabels, FlagTest, fitted
 from tests.wire.strategies import models
 
@@ -38,6 +38,7 @@ def longest(**changes: Any) -> FlagEvent:
         "labels": FlagLabels(
             served=BIG, labelled=BIG, delay_median_s=NUMBER, delay_p90_s=NUMBER, bias="x" * TEXT_CHARS
         ),
+        "overlay": Overlay(digest="e" * 64, batches=BIG),
     }
     return FlagEvent(**(values | changes))
 
