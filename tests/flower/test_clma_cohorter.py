@@ -92,6 +92,7 @@ def test_the_context_says_what_is_known() -> None:
     assert context.examples == {1: 10.0, 2: 10.0, 3: 10.0}
     assert context.reliability == {1: 0.75}
     assert list(context.stable_changes or {}) == [3]
+    assert list(context.tensors) == [weights.size for weights in initial_weights().values()]
 
 
 def _asked(strategy: CLMA, clients: dict[int, Client], number: int) -> set[int]:
