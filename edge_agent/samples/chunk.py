@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
-from edge_agent.link.database import Database, Row
+from edge_agent.link.database import Row
 from edge_agent.samples.record import Part
 from edge_agent.samples.tables import Stage
 
 PARTS = tuple(Part)
 PART_NUMBERS = {part: number for number, part in enumerate(PARTS)}
-_COLUMNS = "chunk.first, layout, model, segment, start, checksum, row_bytes, served, data"
 _HEAD = struct.Struct("<III")
 _PLACE = struct.Struct("<7q")
 _CHECKSUM_BYTES = 4
@@ -104,7 +103,7 @@ class Chunk:
 
     @classmethod
     def read(cls, row: Row) -> Self:
-        """From a row of :func:`read_chunks`.
+        """From a row of :func:`edge_agent.samples.chunk_table.read_chunks`.
 
         Raises:
             DataError: a checksum does not fit, or the columns are not of one length.
@@ -174,18 +173,6 @@ class Chunk:
     def task(self, row: int) -> str | None:
         """The task that a sample names."""
         return self.tasks[row] if self.tasks else None
-
-
-def read_chunks(db: Database) -> tuple[list[Chunk], list[tuple[int, str]]]:
-    """All chunks in order, and the numbers of those that are not what was written, with what is wrong."""
-    chunks: list[Chunk] = []
-    spoilt: list[tuple[int, str]] = []
-    for row in db.query(f"SELECT {_COLUMNS} FROM chunk LEFT JOIN joined USING (first) ORDER BY chunk.first"):
-        try:
-            chunks.append(Chunk.read(row))
-        except (DataError, ValueError, TypeError, LookupError) as error:
-            spoilt.append((row[0], str(error)))
-    return chunks, spoilt
 
 
 def sealed(body: bytes, context: bytes) -> bytes:

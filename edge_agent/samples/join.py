@@ -173,7 +173,7 @@ class LabelJoin:
         n = len(seqs)
         if not n:
             return []
-        first = self._recent.take(ARRIVAL, n)
+        first = self._recent.numbers.take(ARRIVAL, n)
         joined = Joined(np.arange(first, first + n), seqs, values, whole)
         recent = seqs > self._recent.passed
         if recent.all():

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from edge_agent.errors import StorageError
 from edge_agent.link.database import Database, Row
 from edge_agent.samples.chunk import PART_NUMBERS, Chunk
-from edge_agent.samples.recent import LOST, Recent
+from edge_agent.samples.chunk_table import LOST
+from edge_agent.samples.recent import Recent
 from edge_agent.samples.record import Part
 from edge_agent.samples.segments import Segments
 from edge_agent.samples.tables import PASSED, last_number

@@ -13,25 +13,22 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.link.database import Database
-from edge_agent.samples.chunk import PARTS, Chunk, read_chunks, seal_outputs
+from edge_agent.samples.chunk import PARTS, Chunk
+from edge_agent.samples.chunk_table import LOST, delete_chunk, mark_lost, read_chunks, write_chunk, write_joined
+from edge_agent.samples.feature_files import FeatureFiles
 from edge_agent.samples.joined import Joined
+from edge_agent.samples.numbers import Model, Models, Numbers
 from edge_agent.samples.outputs import HeldOutputs
 from edge_agent.samples.record import LabelledRow
 from edge_agent.samples.segments import SegmentGone, Segments
-from edge_agent.samples.tables import ARRIVAL, PASSED, SAMPLE, Stage, last_number, set_number, take_numbers
+from edge_agent.samples.tables import PASSED, Stage, last_number, set_number, take_numbers
 
 GROWN_SAMPLES = 64
 GROWN_BYTES = 16 * 1024
 """A chunk with less takes up the next samples, so that a slow source does not make one of each; it is written anew."""
-SEGMENT = "segment"
 SPOILT = "spoilt_samples"
-MODELS_AT_HAND = 256
-LOST = 0
-"""Number of no input layout: that of samples whose features are lost."""
 _AS_ROW: Callable[[Iterable[Any]], LabelledRow] = partial(tuple.__new__, LabelledRow)
 """As `LabelledRow._make` does, but for the length, in half the time."""
-Model = tuple[str, str, int, str]
-"""Bundle, weights, version and cohort."""
 _log = structlog.get_logger(__name__)
 
 
@@ -47,15 +44,16 @@ class Recent:
         places: insertion number by id.
         came: insertion numbers of samples that were given up before their label came.
         outputs: of its chunks.
+        numbers: of insertions and arrivals.
     """
 
     def __init__(self, db: Database, segments: Segments) -> None:
         self._db = db
         self._segments = segments
-        self._writing: int | None = None
-        self._doomed: list[tuple[int, int]] = []
+        self._files = FeatureFiles(db, segments, self._used_files)
         self.outputs = HeldOutputs(db)
-        self._models: dict[int, Model] = {}
+        self.numbers = Numbers(db)
+        self._models = Models(db, lambda: {chunk.model for chunk in self.chunks})
         self._dirty: dict[int, Chunk] = {}
         self.load()
 
@@ -67,9 +65,9 @@ class Recent:
             self._drop(first, problem)
         self.outputs.clear()
         self._dirty.clear()
-        self._models = {row[0]: (row[1], row[2], row[3], row[4]) for row in self._db.query("SELECT * FROM model")}
-        self._writing = None
-        self._numbers = {name: last_number(self._db, name) for name in (SAMPLE, ARRIVAL)}
+        self._models.load()
+        self._files.begin_anew()
+        self.numbers.load()
         self._firsts = [chunk.first for chunk in self.chunks]
         self.places: dict[str, int] = {}
         self.came: list[int] = []
@@ -84,44 +82,30 @@ class Recent:
             if chunk.segment == last or chunk.segment not in there:
                 self.features(chunk)
         self._segments.sync(last)
-        self._segments.remove(there - {chunk.segment for chunk in self.chunks})
+        self._segments.remove(there - self._used_files())
 
-    def take(self, name: str, count: int) -> int:
-        """The first of ``count`` insertion or arrival numbers that were never given out."""
-        first = self._numbers[name] + 1
-        self.raise_to(name, self._numbers[name] + count)
-        return first
-
-    def raise_to(self, name: str, floor: int) -> None:
-        """Give out no insertion or arrival number up to ``floor`` again."""
-        if self._numbers[name] < floor:
-            set_number(self._db, name, floor)
-            self._numbers[name] = floor
-
-    def newest(self) -> int:
-        """The highest insertion number given out."""
-        return self._numbers[SAMPLE]
+    def model_number(self, model: Model) -> int:
+        """The number of what served: bundle, weights, version, cohort."""
+        return self._models.number(model)
 
     def add(self, made: Chunk, outputs: NDArray[np.float32], rows: NDArray[np.uint8]) -> None:
         """Store new samples; ``made`` has its number and columns, where its features go is decided here."""
         view = rows.data.cast("B") if rows.size else memoryview(b"")
-        segment = self._segment()
-        start = self._segments.append(segment, view)
+        segment, start = self._files.append(view)
         tail = self.chunks[-1] if self.chunks else None
         if tail is not None and self._grows(tail, made, segment, start, outputs):
             self._grow(tail, made, outputs, view)
             return
         made.segment, made.start, made.checksum = segment, start, crc32(view)
         self.outputs.hold(made.first, outputs)
-        self._write(made, outputs)
+        write_chunk(self._db, made, outputs)
         self.chunks.append(made)
         self._firsts.append(made.first)
         self.places.update(zip(made.ids, range(made.first, made.end), strict=True))
 
     def sync(self) -> None:
         """Bring the features written since the start to the disk."""
-        if self._writing is not None:
-            self._segments.sync(self._writing)
+        self._files.sync()
 
     def stored(self, seq: int) -> tuple[Chunk, int] | None:
         """The chunk of a recent sample, and its row there; None: it is not there any more."""
@@ -253,46 +237,19 @@ class Recent:
             )
             if chunk.end - 1 <= last:
                 self._take_out(chunk)
-                self._delete(chunk.first)
+                delete_chunk(self._db, chunk.first)
         self.passed = last
         set_number(self._db, PASSED, last)
 
     def flush(self) -> None:
         """Write what labels and retention have changed."""
         if self._dirty:
-            self._db.execute_many(
-                "UPDATE joined SET data = ? WHERE first = ?",
-                [(chunk.joined(), chunk.first) for chunk in self._dirty.values()],
-            )
+            write_joined(self._db, self._dirty.values())
             self._dirty.clear()
 
     def remove_files(self) -> None:
         """Remove the files whose last sample left in a transaction that was committed."""
-        begun = self._db.transactions
-        ready = [number for number, transaction in self._doomed if transaction < begun]
-        if ready:
-            self._doomed = [entry for entry in self._doomed if entry[0] not in ready]
-            self._segments.remove(set(ready) - {chunk.segment for chunk in self.chunks})
-
-    def model_number(self, key: Model) -> int:
-        """The number of what served: bundle, weights, version, cohort."""
-        for number, known in reversed(self._models.items()):
-            if known == key:
-                return number
-        if len(self._models) >= MODELS_AT_HAND:
-            self._forget_models()
-        self._db.execute("INSERT INTO model (bundle, weights, version, cohort) VALUES (?, ?, ?, ?)", key)
-        number = int(self._db.query("SELECT last_insert_rowid()")[0][0])
-        self._models[number] = key
-        return number
-
-    def _forget_models(self) -> None:
-        """Those of which no sample is left: where a gateway adapts between rounds there are some every hour."""
-        used = {chunk.model for chunk in self.chunks}
-        used |= {row[0] for row in self._db.query("SELECT DISTINCT model FROM sample")}
-        gone = self._models.keys() - used
-        self._db.execute_many("DELETE FROM model WHERE model = ?", [(number,) for number in sorted(gone)])
-        self._models = {number: model for number, model in self._models.items() if number in used}
+        self._files.remove()
 
     def _by_chunk(self, seqs: NDArray[np.int64]) -> Iterator[tuple[Chunk, NDArray[np.intp], NDArray[np.intp]]]:
         """Chunks, which entries are of each, and their rows there."""
@@ -301,17 +258,6 @@ class Recent:
             chunk = self.chunks[number]
             entries = np.flatnonzero(of_chunk == number)
             yield chunk, entries, seqs[entries] - chunk.first
-
-    def _segment(self) -> int:
-        if self._writing is None or self._segments.is_full(self._writing):
-            self._retire(self._writing)
-            self._writing = take_numbers(self._db, SEGMENT, 1)
-        return self._writing
-
-    def _retire(self, segment: int | None) -> None:
-        """A file that is written no more; it may have lost its last sample already."""
-        if segment is not None and all(chunk.segment != segment for chunk in self.chunks):
-            self._doomed.append((segment, self._db.transactions))
 
     def _grows(self, tail: Chunk, made: Chunk, segment: int, start: int, outputs: NDArray[np.float32]) -> bool:
         if tail.segment != segment or tail.model != made.model or tail.layout != made.layout or tail.end != made.first:
@@ -328,26 +274,12 @@ class Recent:
         whole = outputs if held is None else np.concatenate([held, outputs])
         tail.grown(made)
         self.outputs.hold(tail.first, whole)
-        self._write(tail, whole)
+        write_chunk(self._db, tail, whole)
+        self._dirty.pop(tail.first, None)
         self.places.update(zip(made.ids, range(made.first, made.end), strict=True))
 
-    def _write(self, chunk: Chunk, outputs: NDArray[np.float32]) -> None:
-        self._db.execute(
-            "INSERT OR REPLACE INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                chunk.first,
-                chunk.layout,
-                chunk.model,
-                chunk.segment,
-                chunk.start,
-                chunk.checksum,
-                chunk.row_bytes,
-                chunk.served(),
-                seal_outputs(outputs, chunk.first),
-            ),
-        )
-        self._db.execute("INSERT OR REPLACE INTO joined VALUES (?, ?)", (chunk.first, chunk.joined()))
-        self._dirty.pop(chunk.first, None)
+    def _used_files(self) -> set[int]:
+        return {chunk.segment for chunk in self.chunks}
 
     def _take_in(self, chunk: Chunk) -> None:
         alive = self.alive(chunk).tolist()
@@ -360,8 +292,7 @@ class Recent:
         del self.chunks[place], self._firsts[place]
         self._dirty.pop(chunk.first, None)
         self.outputs.drop(chunk.first)
-        if chunk.segment != self._writing:
-            self._retire(chunk.segment)
+        self._files.left(chunk.segment)
 
     def _forget(self, chunk: Chunk, rows: range) -> None:
         for row in rows:
@@ -371,15 +302,10 @@ class Recent:
     def _lose(self, chunk: Chunk, problem: str) -> None:
         """Its features are not what was written: its samples are known and monitored, and never trained on."""
         _log.error("features_lost", samples=len(chunk.ids), first=chunk.ids[0], problem=problem)
-        chunk.layout = LOST
-        self._db.execute("UPDATE chunk SET layout = ?, served = ? WHERE first = ?", (LOST, chunk.served(), chunk.first))
+        mark_lost(self._db, chunk)
         take_numbers(self._db, SPOILT, len(chunk.ids))
 
     def _drop(self, first: int, problem: str) -> None:
         _log.error("chunk_dropped", number=first, problem=problem)
-        self._delete(first)
+        delete_chunk(self._db, first)
         take_numbers(self._db, SPOILT, 1)
-
-    def _delete(self, first: int) -> None:
-        self._db.execute("DELETE FROM chunk WHERE first = ?", (first,))
-        self._db.execute("DELETE FROM joined WHERE first = ?", (first,))

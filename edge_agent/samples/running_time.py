@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from edge_agent.link.database import Database
-from edge_agent.samples.chunk import read_chunks
+from edge_agent.samples.chunk_table import read_chunks
 
 
 class RunningTime:

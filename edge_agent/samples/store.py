@@ -138,7 +138,7 @@ class SampleStore:
                 made = self._made(batch, predicted, fresh, now_s)
                 self._recent.add(made, _outputs(predicted, fresh), features)
                 joined = self._join.meet(made.first, made.ids)
-            self._retention.apply(self._recent.newest(), now_s)
+            self._retention.apply(self._recent.numbers.newest(), now_s)
             self._recent.flush()
         return joined
 
@@ -166,7 +166,7 @@ class SampleStore:
         older than the cursor, and its next labels would else be passed over.
         """
         with self._changing():
-            self._recent.raise_to(ARRIVAL, cursor)
+            self._recent.numbers.raise_to(ARRIVAL, cursor)
 
     def trainable_count(self, from_sample: str | None, *, task: str | None = None) -> int:
         """Labelled samples of the train part inserted from that sample on; None: all. ``task``: of that one alone.
@@ -260,7 +260,7 @@ class SampleStore:
         times = np.array(batch.times, np.float64)
         model = (predicted.bundle, predicted.weights, predicted.version, predicted.cohort)
         return Chunk.made(
-            self._recent.take(SAMPLE, len(chosen)),
+            self._recent.numbers.take(SAMPLE, len(chosen)),
             self._number,
             self._recent.model_number(model),
             self._layout.row_bytes,
@@ -289,7 +289,7 @@ class SampleStore:
     def _remember(self, sample_id: str) -> int:
         seq = find_insertion(self._db, sample_id, self._recent.places.get(sample_id))
         if seq is None:
-            seq = self._recent.newest() + 1
+            seq = self._recent.numbers.newest() + 1
         self._db.execute("INSERT OR IGNORE INTO origin (id, seq) VALUES (?, ?)", (sample_id, seq))
         self._db.execute("DELETE FROM origin WHERE place <= (SELECT max(place) FROM origin) - ?", (ORIGINS_KEPT,))
         return seq

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.link.database import Database
-from edge_agent.samples.chunk import PART_NUMBERS, Chunk, read_chunks
+from edge_agent.samples.chunk import PART_NUMBERS, Chunk
+from edge_agent.samples.chunk_table import read_chunks
 from edge_agent.samples.layout import FeatureLayout
 from edge_agent.samples.record import FeatureSet, Part, SampleSet
 from edge_agent.samples.segments import SegmentGone, Segments

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edge_agent.link.database import Database, open_database
-from edge_agent.samples.chunk import PART_NUMBERS, PARTS, Chunk, read_chunks
+from edge_agent.samples.chunk import PART_NUMBERS, PARTS, Chunk
+from edge_agent.samples.chunk_table import read_chunks
 from edge_agent.samples.record import Part
 from edge_agent.samples.tables import PASSED, Stage, last_number
 
