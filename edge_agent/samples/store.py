@@ -4,20 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
-import numpy as np
-from numpy.typing import NDArray
-
-from edge_agent.errors import DataError
 from edge_agent.link.database import Database
-from edge_agent.samples.chunk import PART_NUMBERS, Chunk
+from edge_agent.samples.chunk import PART_NUMBERS
 from edge_agent.samples.join import LabelJoin, count
-from edge_agent.samples.layout import FeatureLayout, finite_rows
+from edge_agent.samples.layout import FeatureLayout
 from edge_agent.samples.migration import move_old_rows
 from edge_agent.samples.older import Older
 from edge_agent.samples.recent import SPOILT, Recent
 from edge_agent.samples.record import (
-    ID_CHARS,
-    TIME_LIMIT_S,
     FeatureSet,
     Label,
     LabelledRow,
@@ -26,14 +20,12 @@ from edge_agent.samples.record import (
     SampleBatch,
     SampleSet,
     StoreCounts,
-    are_sample_ids,
-    is_sample_id,
 )
 from edge_agent.samples.reservoir import Reservoir
 from edge_agent.samples.retention import Retention, Room
 from edge_agent.samples.segments import SEGMENT_BYTES, Segments
 from edge_agent.samples.selection import NEWEST, Mixture
-from edge_agent.samples.split import proof_rows
+from edge_agent.samples.served_batch import check_batch, made_chunk, primary_outputs
 from edge_agent.samples.tables import ARRIVAL, COMPONENT, SAMPLE, TABLES, Stage, last_number
 from edge_agent.samples.view import View, find_insertion
 from edge_agent.wire.manifest import TensorSpec
@@ -129,14 +121,24 @@ class SampleStore:
         Raises:
             DataError: lengths, shapes, an id or a time are wrong; nothing is stored then.
         """
-        _check(batch, predicted)
+        check_batch(batch, predicted)
         with self._changing():
             fresh = self._fresh(batch.ids)
             features = self._layout.matrix(batch.features, fresh)
             joined: list[LabelledRow] = []
             if batch.ids if fresh is None else fresh:
-                made = self._made(batch, predicted, fresh, now_s)
-                self._recent.add(made, _outputs(predicted, fresh), features)
+                model = (predicted.bundle, predicted.weights, predicted.version, predicted.cohort)
+                made = made_chunk(
+                    batch,
+                    fresh,
+                    first=self._recent.numbers.take(SAMPLE, len(features)),
+                    layout=self._number,
+                    model=self._recent.model_number(model),
+                    row_bytes=self._layout.row_bytes,
+                    proof_share=self._proof_share,
+                    now_s=now_s,
+                )
+                self._recent.add(made, primary_outputs(predicted, fresh), features)
                 joined = self._join.meet(made.first, made.ids)
             self._retention.apply(self._recent.numbers.newest(), now_s)
             self._recent.flush()
@@ -254,38 +256,6 @@ class SampleStore:
         count(self._db, "duplicate_samples", len(ids) - len(rows))
         return sorted(rows.values())
 
-    def _made(self, batch: SampleBatch, predicted: Predicted, rows: list[int] | None, now_s: float) -> Chunk:
-        chosen = range(len(batch.ids)) if rows is None else rows
-        parts = self._parts(batch)
-        times = np.array(batch.times, np.float64)
-        model = (predicted.bundle, predicted.weights, predicted.version, predicted.cohort)
-        return Chunk.made(
-            self._recent.numbers.take(SAMPLE, len(chosen)),
-            self._number,
-            self._recent.model_number(model),
-            self._layout.row_bytes,
-            batch.ids if rows is None else [batch.ids[row] for row in rows],
-            [batch.tasks[row] for row in chosen] if any(batch.tasks) else [],
-            times if rows is None else times[rows],
-            np.full(len(chosen), now_s, np.float64),
-            parts if rows is None else parts[rows],
-        )
-
-    def _parts(self, batch: SampleBatch) -> NDArray[np.uint8]:
-        """(n,) places in ``PARTS``."""
-        n = len(batch.ids)
-        parts = np.full(n, PART_NUMBERS[Part.TRAIN], np.uint8)
-        keys = batch.ids
-        if any(batch.groups):
-            keys = [name if group is None else group for name, group in zip(batch.ids, batch.groups, strict=True)]
-        parts[proof_rows(keys, self._proof_share)] = PART_NUMBERS[Part.PROOF]
-        parts[~finite_rows(batch.features, n)] = PART_NUMBERS[Part.UNFIT]
-        if batch.holdouts:
-            parts[np.array(batch.holdouts, np.bool_)] = PART_NUMBERS[Part.HOLDOUT]
-        if batch.faulty is not None:
-            parts[batch.faulty.any(axis=1)] = PART_NUMBERS[Part.UNFIT]
-        return parts
-
     def _remember(self, sample_id: str) -> int:
         seq = find_insertion(self._db, sample_id, self._recent.places.get(sample_id))
         if seq is None:
@@ -300,25 +270,3 @@ def stored_bytes(row_bytes: int) -> int:
     rows_a_page = _PAGE_BYTES // max(row_bytes, 1)
     pages = -(-row_bytes // _PAGE_BYTES)
     return _OVERHEAD_BYTES + (_PAGE_BYTES // rows_a_page if rows_a_page else pages * _PAGE_BYTES)
-
-
-def _outputs(predicted: Predicted, rows: list[int] | None) -> NDArray[np.float32]:
-    """(n, k) the primary outputs of some rows; None: of all."""
-    n = len(predicted.outputs)
-    outputs = np.ascontiguousarray(predicted.outputs, dtype="<f4").reshape(n, -1)
-    return outputs if rows is None else outputs[rows]
-
-
-def _check(batch: SampleBatch, predicted: Predicted) -> None:
-    n = len(batch.ids)
-    lengths = {len(batch.times), len(predicted.outputs), *(len(array) for array in batch.features.values())}
-    lengths |= {len(column) for column in (batch.groups, batch.holdouts, batch.tasks) if column}
-    if lengths != {n}:
-        raise DataError(f"{n} sample ids stand beside columns of {sorted(lengths)} rows")
-    if not are_sample_ids(batch.ids):
-        name = next(name for name in batch.ids if not is_sample_id(name))
-        raise DataError(f"sample id {name[:ID_CHARS]!r} must have 1 to {ID_CHARS} characters, none a control one")
-    fit = np.abs(np.array(batch.times, np.float64)) < TIME_LIMIT_S
-    if not fit.all():
-        row = int(np.flatnonzero(~fit)[0])
-        raise DataError(f"sample {batch.ids[row]!r}: time {batch.times[row]} is no time in seconds since 1970")
