@@ -37,7 +37,7 @@ def show(settings: AgentSettings, *, as_json: bool) -> bool:
         f"running: {_yes(running)}, status {max(0.0, time.time() - float(stored.get('written_s', 0))):.0f} s old"
     )
     for name, value in stored.items():
-        if name not in ("written_s", DRIFT_KEY, ADAPTATION_KEY):
+        if name not in ("written_s", DRIFT_KEY, ADAPTATION_KEY, "overlay"):
             typer.echo(f"{name}: {value}")
     for line in (*adaptation_lines(stored), *_drift_lines(stored)):
         typer.echo(line)

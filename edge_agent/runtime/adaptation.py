@@ -78,7 +78,6 @@ class Adaptation(ThreadPart):
         self._course = Course(CourseLimits(section.max_swaps_per_hour, section.judge_within_s))
         self._failures = self._served = self._flags = 0
         self._on = server.release
-        self._loaded: Loaded | None = None
         self._status = self._beginning()
         self._due_s = monotonic_s() + section.interval_s
         if self._status.state == "unsuited" and _bundle(self._on).digest == store.provisioned.digest:
@@ -131,7 +130,7 @@ class Adaptation(ThreadPart):
     def _begin_anew(self, now_s: float) -> None:
         """Another release serves."""
         self._worker.forget()
-        self._on, self._loaded = self._server.release, None
+        self._on = self._server.release
         self._course.released()
         self._status = self._beginning()
         self._due_s = now_s + self._section.interval_s
@@ -161,12 +160,10 @@ class Adaptation(ThreadPart):
 
     def _release(self) -> Loaded:
         """What serves without an overlay."""
-        if self._loaded is None:
-            try:
-                self._loaded = self._store.load(slot_of(self._on))
-            except RejectedUpdate as error:
-                raise DataError(f"the release that serves is not to be had from the disk: {error.problem}") from None
-        return self._loaded
+        try:
+            return self._store.load(slot_of(self._on))
+        except RejectedUpdate as error:
+            raise DataError(f"the release that serves is not to be had from the disk: {error.problem}") from None
 
     def _take(self, now_s: float) -> None:
         if self._around.busy():
@@ -226,8 +223,8 @@ class Adaptation(ThreadPart):
             self._around.changed()
 
     def _prepared(self, followed: SavedOverlay) -> Prepared:
-        bundle, weights = self._release().bundle, followed.weights()
-        return self._server.prepare_overlay(self._on, bundle, weights, followed.digest, followed.batches)
+        weights = followed.weights()
+        return self._server.prepare_overlay(self._on, _bundle(self._on), weights, followed.digest, followed.batches)
 
     def _give_up(self, reason: str, detail: str) -> None:
         """The release serves alone, and what was followed is forgotten."""
@@ -244,7 +241,6 @@ class Adaptation(ThreadPart):
         """The worker came to nothing: what serves goes on serving, as long as labels have judged it."""
         self._failures = min(self._failures + 1, MOST_DOUBLED)
         self._due_s = self._monotonic_s() + self._section.interval_s * 2.0**self._failures
-        self._loaded = None
         self._status = replace(self._status, problem=problem[:PROBLEM_CHARS])
         _log.warning("adaptation_failed", problem=problem)
 

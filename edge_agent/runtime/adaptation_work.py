@@ -1,5 +1,6 @@
 """What the thread that follows the stream asks of its worker, and the files between the two."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -55,7 +56,8 @@ class AdaptationWork:
         worker: works in a folder on the same file system.
 
     Attributes:
-        followed: what the stream has led to on this release; None: nothing yet.
+        followed: what the stream has led to on this release, without the weights, which lie in the file; None: nothing
+            yet.
     """
 
     def __init__(
@@ -99,7 +101,7 @@ class AdaptationWork:
         if self.followed is None:
             return True
         try:
-            return decode_overlay(read_file(self._folder / FOLLOWED_FILE)) == self.followed
+            return _named(decode_overlay(read_file(self._folder / FOLLOWED_FILE))) == self.followed
         except (DataError, StorageError):
             return False
 
@@ -135,8 +137,9 @@ class AdaptationWork:
             StorageError: the disk refuses.
         """
         put_in_place(made, self._folder / FOLLOWED_FILE)
-        self.followed = decode_overlay(read_file(self._folder / FOLLOWED_FILE))
-        return self.followed
+        made_now = decode_overlay(read_file(self._folder / FOLLOWED_FILE))
+        self.followed = _named(made_now)
+        return made_now
 
     def done(self) -> None:
         """The outcome was looked at.
@@ -167,6 +170,11 @@ class AdaptationWork:
             batch_size=section.batch_size,
             overlay_file=None if self.followed is None else self._folder / FOLLOWED_FILE,
         )
+
+
+def _named(overlay: SavedOverlay) -> SavedOverlay:
+    """What is kept in memory of it."""
+    return replace(overlay, saved=b"")
 
 
 def has_judged(outcome: TrainingOutcome) -> bool:
