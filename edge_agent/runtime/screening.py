@@ -16,8 +16,8 @@ from edge_agent.drift.faults import FaultReport, FaultState
 from edge_agent.errors import DataError, WireError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
+from edge_agent.runtime.packing import decoded, encoded
 from edge_agent.runtime.screen import Screen
-from edge_agent.runtime.watch_standing import decoded, encoded
 from edge_agent.samples.record import SampleBatch
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.messages import SensorFaultEvent

@@ -3,12 +3,10 @@
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import structlog
-from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from edge_agent.drift.finding import Attribution, Finding
 from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
@@ -21,9 +19,9 @@ from edge_agent.drift.policy.table import Verdict
 from edge_agent.drift.policy.verdict import Held, PolicyState, Role
 from edge_agent.errors import DataError, WireError
 from edge_agent.link.database import Database, Row
+from edge_agent.runtime.packing import decoded, encoded
 from edge_agent.runtime.watch_rules import Watched, WatchRules
 from edge_agent.wire.messages import FlagEvent
-from edge_agent.wire.tensors import read_safetensors
 
 TABLES = (
     """CREATE TABLE watch (
@@ -143,11 +141,11 @@ class StandingTable:
             self._put(SEASON, json.dumps(None), encoded(standing.season.to_arrays()))
         document = {
             "policy": standing.policy.to_document(),
-            "findings": {name: asdict(finding) for name, finding in standing.findings.items()},
+            "findings": {name: _told(finding) for name, finding in standing.findings.items()},
             "batches": dict(standing.batches),
-            "facts": asdict(standing.facts),
+            "facts": _fields(standing.facts),
         }
-        self._put(WATCH, json.dumps(asdict(standing.place)), json.dumps(document))
+        self._put(WATCH, json.dumps(_fields(standing.place)), json.dumps(document))
 
     def _put(self, name: str, place: str, state: str | bytes) -> None:
         self._database.execute(
@@ -163,7 +161,7 @@ class StandingTable:
             place,
             PolicyState.from_document(document["policy"]),
             {},
-            {name: _finding(fields) for name, fields in document["findings"].items()},
+            {name: _finding(told) for name, told in document["findings"].items()},
             {name: int(count) for name, count in document["batches"].items()},
             LabelFacts(**document["facts"]),
         )
@@ -183,22 +181,6 @@ def begun(rules: WatchRules) -> Standing:
     )
 
 
-def encoded(arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """Arrays as safetensors, bit for bit."""
-    return save({name: arrays[name] for name in sorted(arrays)})
-
-
-def decoded(payload: object) -> dict[str, NDArray[Any]]:
-    """From :func:`encoded`.
-
-    Raises:
-        DataError: it is no such row.
-    """
-    if not isinstance(payload, bytes):
-        raise DataError("a monitor's stored state is no bytes")
-    return {name: array.copy() for name, array in read_safetensors(payload, "a monitor's stored state").items()}
-
-
 def _with_stored(standing: Standing, one: Watched, row: Row | None) -> Standing:
     """The monitor's own state; it begins anew if it was not there or has had other constants."""
     name = one.monitor.name
@@ -216,9 +198,9 @@ def _with_stored(standing: Standing, one: Watched, row: Row | None) -> Standing:
 
 def _of_before(row: Row, rules: WatchRules) -> Standing:
     """The one monitor's row of earlier versions."""
-    fields: dict[str, Any] = json.loads(row[1])
-    rule = str(fields.pop("rule", ""))
-    place = _place(fields)
+    told: dict[str, Any] = json.loads(row[1])
+    rule = str(told.pop("rule", ""))
+    place = _place(told)
     before = LossRiseState.from_json(row[2])
     held = {Role.LABELLED: Held(Verdict.ALARM, before.quiet)} if before.held_loss is not None else {}
     verdict = Verdict.ALARM if held else Verdict.NONE
@@ -232,15 +214,24 @@ def _of_before(row: Row, rules: WatchRules) -> Standing:
     return replace(standing, season=_season(None, rules))
 
 
-def _place(fields: dict[str, Any]) -> Place:
-    place = Place(**{**fields, "overlays": tuple(fields.get("overlays", ()))})
+def _place(told: dict[str, Any]) -> Place:
+    place = Place(**{**told, "overlays": tuple(told.get("overlays", ()))})
     if place.flag is not None:
         FlagEvent.model_validate_json(place.flag)
     return place
 
 
-def _finding(fields: dict[str, Any]) -> Finding:
-    return Finding(**{**fields, "attributions": tuple(Attribution(**one) for one in fields["attributions"])})
+def _told(finding: Finding) -> dict[str, Any]:
+    return {**_fields(finding), "attributions": [_fields(one) for one in finding.attributions]}
+
+
+def _fields(one: Finding | Attribution | LabelFacts | Place) -> dict[str, Any]:
+    """By name; ``asdict`` copies what never changes."""
+    return {field.name: getattr(one, field.name) for field in fields(one)}
+
+
+def _finding(told: dict[str, Any]) -> Finding:
+    return Finding(**{**told, "attributions": tuple(Attribution(**one) for one in told["attributions"])})
 
 
 def _season(row: Row | None, rules: WatchRules) -> SeasonState | None:

@@ -11,7 +11,8 @@ from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseState, published
 from edge_agent.drift.policy.rise import RiseState
 from edge_agent.errors import StorageError
 from edge_agent.model.bundle import Bundle
-from edge_agent.runtime.watch_standing import WATCH, decoded
+from edge_agent.runtime.packing import decoded
+from edge_agent.runtime.watch_standing import WATCH
 from edge_agent.wire.blobs import sha256_hex
 from tests.runtime.bench import BATCH, GATEWAY, RULE, Parts, deny, permit
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ class Block:
         """One past the last column."""
         return self.start + self.channels * self.readings
 
-    def readings_of(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+    def readings_of(self, features: NDArray[Any]) -> NDArray[Any]:
         """(n, f) samples to (n x readings, channels) in the order of time; a view where that is possible."""
         part = features[:, self.start : self.stop]
         if self.readings == 1:

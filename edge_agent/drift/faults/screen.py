@@ -1,6 +1,8 @@
 """The screen: each reading of each sensor, before anything judges it or learns from it."""
 
+import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +29,7 @@ def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[Fa
     Cost: O(n f).
     """
     times_s = np.asarray(observed.times_s, np.float64)
-    features = np.asarray(observed.features, np.float64)
+    features = np.asarray(observed.features)
     if len(times_s) <= params.rows_a_look:
         return _look(params, state, features, times_s) if len(times_s) else (state, Screened(None))
     faulty: NDArray[np.bool_] | None = None
@@ -49,19 +51,19 @@ def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[Fa
 
 
 def _stretch(
-    params: FaultParams, state: FaultState, features: NDArray[np.float64], times_s: NDArray[np.float64]
+    params: FaultParams, state: FaultState, features: NDArray[Any], times_s: NDArray[np.float64]
 ) -> Stretch | None:
     """The whole looks, ready to be taken in at once; None: each has to be looked at."""
     whole = len(times_s) // params.rows_a_look * params.rows_a_look
     if np.count_nonzero(np.isfinite(times_s)) < len(times_s):
         return None
-    if params.unscreened and not np.isfinite(features).all():
+    if params.unscreened and not all_finite(features):
         return None
     return Stretch.of(params, state, features[:whole], times_s[:whole])
 
 
 def _look(
-    params: FaultParams, state: FaultState, features: NDArray[np.float64], times_s: NDArray[np.float64]
+    params: FaultParams, state: FaultState, features: NDArray[Any], times_s: NDArray[np.float64]
 ) -> tuple[FaultState, Screened]:
     """As many samples as are looked at together, at least one."""
     if np.count_nonzero(np.isfinite(times_s)) < len(times_s):
@@ -71,7 +73,8 @@ def _look(
     times, in_time, reports = look_at_times(Times(state.latest_s, state.step_s, state.seen), times_s)
     parts: list[PartState] = []
     for part, before in zip(params.parts, state.parts, strict=True):
-        found = _screen(part, before, part.block.readings_of(features), times_s, calm=state.calm, in_time=in_time)
+        x = np.asarray(part.block.readings_of(features), np.float64)
+        found = _screen(part, before, x, times_s, calm=state.calm, in_time=in_time)
         parts.append(found.state)
         calm &= found.calm
         if found.mask is not None:
@@ -134,9 +137,15 @@ def _named(params: FaultParams, part: PartParams, report: FaultReport) -> FaultR
     return replace(report, sensor=sensor, name=params.channels.names[sensor], unit=params.channels.units[sensor])
 
 
-def _not_finite(features: NDArray[np.float64], faulty: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
+def all_finite(features: NDArray[Any]) -> bool:
+    """Whether all numbers are: one that is not makes a sum so, as large ones may."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(np.add.reduce(features, axis=None)) or bool(np.isfinite(features).all())
+
+
+def _not_finite(features: NDArray[Any], faulty: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
     """Values that belong to no sensor are looked at for being numbers only."""
-    if np.isfinite(features).all():
+    if all_finite(features):
         return faulty
     broken: NDArray[np.bool_] = ~np.isfinite(features)
     return broken if faulty is None else faulty | broken

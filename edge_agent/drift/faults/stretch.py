@@ -5,7 +5,7 @@ bit for bit.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +90,7 @@ class Stretch:
 
     @classmethod
     def of(
-        cls, params: FaultParams, state: FaultState, features: NDArray[np.float64], times_s: NDArray[np.float64]
+        cls, params: FaultParams, state: FaultState, features: NDArray[Any], times_s: NDArray[np.float64]
     ) -> "Stretch":
         """Of (k x ``rows_a_look``, f) samples.
 
@@ -101,7 +101,8 @@ class Stretch:
         parts = []
         for part, before in zip(params.parts, state.parts, strict=True):
             times = np.repeat(times_s, part.block.readings) if part.block.readings > 1 else times_s
-            parts.append(_Readings.of(part, before.recent.last, part.block.readings_of(features), times, count))
+            x = np.asarray(part.block.readings_of(features), np.float64)
+            parts.append(_Readings.of(part, before.recent.last, x, times, count))
         steps = np.empty(len(times_s))
         steps[0] = times_s[0] - state.latest_s
         np.subtract(times_s[1:], times_s[:-1], out=steps[1:])
