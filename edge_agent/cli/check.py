@@ -121,7 +121,9 @@ def _bundle(settings: AgentSettings, out: list[Bundle]) -> Finding:
     for task in task_names(bundle.manifest) or (None,):
         InferenceModel(bundle, weights, task=task).run(features)
     for graph in bundle.manifest.training:
-        TrainingStep(bundle, graph.name, weights)
+        step = TrainingStep(bundle, graph.name, weights)
+        if graph.series is not None:
+            step.open_series()
     trains = ", ".join(graph.name for graph in bundle.manifest.training) or "nothing"
     saw = f"{bundle.manifest.name!r} ({bundle.digest[:12]}) predicts; training graphs: {trains}"
     if settings.adaptation.online and (why := unsuited(bundle, settings.adaptation.graph)) is not None:

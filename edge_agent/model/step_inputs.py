@@ -1,7 +1,7 @@
 """What a training graph is fed beside samples: parameters, states, scalars and class vectors, in memory of ours."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ from edge_agent.wire.tensors import Weights
 
 LOSS = "loss"
 BASE, PACKED = "base", "packed"
+BOUNDS = ("clip_norm", "update_norm_cap")
+"""Scalars that bound a step; 0: not."""
 Buffers = dict[str, NDArray[np.float32]]
 
 
@@ -60,6 +62,11 @@ class Scalars:
             self.buffers[LEARNING_RATE][...] = self._rate = learning_rate
         if self._step is not None:
             self._step[...] = step
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a step is bounded as they are now."""
+        return any(bool(self.buffers[name]) for name in BOUNDS if name in self.buffers)
 
     def _set(self, given: Mapping[str, float]) -> None:
         unfit = unfit_scalar(self._spec, given)
@@ -123,8 +130,13 @@ def anchors(spec: TrainingGraphSpec, weights: Weights) -> Buffers:
     return {f"{BASE}.{name}": np.array(weights[name], np.float32) for name in spec.trainable if spec.anchored}
 
 
-def check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manifest) -> None:
+def check_interface(
+    session: Session, spec: TrainingGraphSpec, manifest: Manifest, *, without: Collection[str] = ()
+) -> None:
     """Refuse a training graph whose inputs and outputs are not as its manifest entry says.
+
+    Args:
+        without: scalars that it does not have.
 
     Raises:
         DataError: one is absent or too many (named).
@@ -132,7 +144,8 @@ def check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manifes
     alone = [name for name in spec.trainable if name not in (spec.packed or [])]
     states = [f"{state}.{name}" for state in spec.state for name in (*alone, *([PACKED] if spec.packed else []))]
     carried = [*spec.trainable, *spec.statistics, *states]
-    inputs = {*(tensor.name for tensor in fed_inputs(manifest, spec)), *carried, *spec.scalars, *spec.class_inputs}
+    scalars = set(spec.scalars) - set(without)
+    inputs = {*(tensor.name for tensor in fed_inputs(manifest, spec)), *carried, *scalars, *spec.class_inputs}
     inputs |= set(spec.fixed)
     inputs |= {f"{BASE}.{name}" for name in spec.trainable if spec.anchored}
     inputs |= set() if spec.label_input is None else {spec.label_input}
@@ -140,4 +153,4 @@ def check_interface(session: Session, spec: TrainingGraphSpec, manifest: Manifes
     for kind, wanted, found in (("input", inputs, session.inputs), ("output", outputs, session.outputs)):
         odd = sorted(wanted.symmetric_difference(found))
         if odd:
-            raise DataError(f"{spec.file}: {kind} {odd[0]!r} is not as the manifest says")
+            raise DataError(f"{session.what}: {kind} {odd[0]!r} is not as the manifest says")

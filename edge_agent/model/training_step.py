@@ -1,6 +1,5 @@
-"""One optimiser step at a time, by a training graph of the bundle."""
+"""Optimiser steps, one or several at a time, by a training graph of the bundle."""
 
-import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -11,17 +10,14 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle
-from edge_agent.model.features import InputCheck
-from edge_agent.model.head import fed_inputs
 from edge_agent.model.inference import primary_output, refuse_unfit_weights
-from edge_agent.model.labels import LabelCheck
+from edge_agent.model.series import SKIPPED, Series, Steps, steps_at_once
 from edge_agent.model.session import RUNTIME_ERRORS, Session, first_line
+from edge_agent.model.step_checks import BatchCheck
 from edge_agent.model.step_inputs import LOSS, ClassVectors, Scalars, anchors, check_interface, initial_buffers
-from edge_agent.wire.manifest import TensorSpec
-from edge_agent.wire.tasks import seen_by
+from edge_agent.wire.scalars import LEARNING_RATE, STEP, unfit_rate
 from edge_agent.wire.tensors import Weights
 
-SKIPPED = "skipped"
 LARGE_SAMPLE_VALUES = 1024
 """From here on a net's intermediate values are taken to be large: their memory is not planned as one block."""
 COPIED_MAX_BYTES = 16_384
@@ -51,19 +47,19 @@ class TrainingStep:
         primary_output(bundle.manifest)
         self._manifest = bundle.manifest
         self.spec = bundle.training_graph(graph_name)
-        self._classes = seen_by(bundle.manifest, self.spec.task).classes
-        fed = fed_inputs(bundle.manifest, self.spec)
-        self._check, self._check_labels = InputCheck(fed), LabelCheck(self.spec, self._classes)
+        self._check = BatchCheck(bundle.manifest, self.spec)
+        self._bundle, self._threads = bundle, threads
+        self._series: Series | None = None
         self._session = Session(
             self.spec.file,
             bundle.read(self.spec.file),
             bundle.frozen(self.spec.file),
             threads=threads,
-            planned=_sample_values(fed) < LARGE_SAMPLE_VALUES,
+            planned=self._check.sample_values < LARGE_SAMPLE_VALUES,
         )
         check_interface(self._session, self.spec, bundle.manifest)
         self._scalars = Scalars(self.spec)
-        self._vectors = ClassVectors(self.spec, self._classes)
+        self._vectors = ClassVectors(self.spec, self._check.classes)
         self._anchors = anchors(self.spec, weights)
         self._sets = initial_buffers(self.spec, weights)
         self._untouched = {n: np.array(v, np.float32, order="C") for n, v in weights.items() if n not in self._sets[0]}
@@ -96,7 +92,7 @@ class TrainingStep:
         Raises:
             DataError: an input, a scalar or the labels are unfit (named): nothing has changed then.
         """
-        checked = self._checked(features, labels)
+        checked = self._check.one(features, labels)
         self._scalars.set(learning_rate, self._steps + 1, scalars or _NOTHING)
         if class_inputs:
             self._vectors.set(class_inputs)
@@ -116,6 +112,57 @@ class TrainingStep:
         self._turn = 1 - self._turn
         self._steps += not self._said.get(SKIPPED, False)  # Adam does not count a step that was not taken
         return float(self._said[LOSS])
+
+    def steps(
+        self,
+        features: Mapping[str, NDArray[Any]],
+        labels: NDArray[Any] | None = None,
+        *,
+        learning_rates: Sequence[float],
+        scalars: Mapping[str, float] | None = None,
+        class_inputs: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Steps:
+        """Train on k batches of one size, one after the other; what comes of it is that of k calls of :meth:`step`.
+
+        Where the bundle has a graph of several steps and none is bounded that is one call of onnxruntime, which for a
+        net of ten thousand parameters saves a quarter of the time.
+
+        Args:
+            features: (k, n, ...) per model input.
+            labels: (k, n).
+            learning_rates: k, one a step.
+            scalars, class_inputs: as of :meth:`step`.
+
+        Raises:
+            DataError: as :meth:`step`; where a batch or a rate is unfit nothing has changed.
+        """
+        count = len(learning_rates)
+        checked = self._check.several(features, labels, count)
+        for rate in {*learning_rates}:
+            if unfit := unfit_rate(rate):
+                raise DataError(unfit)
+        self._scalars.set(learning_rates[0], self._steps + 1, scalars or _NOTHING)
+        if class_inputs:
+            self._vectors.set(class_inputs)
+        if self.spec.series is not None and count > 1 and not self._scalars.bounded:
+            taken = self._in_series(features, checked, learning_rates)
+            if taken is not None:
+                return taken
+        return self._singly(features, checked, learning_rates, scalars)
+
+    def steps_at_once(self, batch_bytes: int) -> int:
+        """How many steps :meth:`steps` takes at best, given the bytes of a batch's features; 1: it has no advantage."""
+        return steps_at_once(self.spec, batch_bytes)
+
+    def open_series(self) -> Series:
+        """The graph of several steps, made when it is first needed.
+
+        Raises:
+            DataError: there is none, onnxruntime refuses it, or it is not as the manifest says.
+        """
+        if self._series is None:
+            self._series = Series(self._bundle, self.spec, self._sets, self._fixed(), threads=self._threads)
+        return self._series
 
     @property
     def reports(self) -> dict[str, float]:
@@ -148,16 +195,44 @@ class TrainingStep:
         current = {**self._untouched, **self._sets[self._turn]}
         return {name: current[name].copy() for name in self._names}
 
-    def _checked(self, features: Mapping[str, NDArray[Any]], labels: NDArray[Any] | None) -> NDArray[Any] | None:
-        """The labels as the graph takes them; None: it takes none."""
-        size = self._check(features)
-        if self.spec.label_input is None:
-            if size < 1:
-                raise DataError("the batch is empty")
+    def _in_series(
+        self, features: Mapping[str, NDArray[Any]], labels: NDArray[Any] | None, rates: Sequence[float]
+    ) -> Steps | None:
+        """All steps in one call; None: one would have been skipped, and nothing has changed."""
+        count = len(rates)
+        fed = {**features, LEARNING_RATE: np.array(rates, np.float32)}
+        if labels is not None and self.spec.label_input is not None:
+            fed[self.spec.label_input] = labels
+        if STEP in self.spec.scalars:
+            fed[STEP] = np.arange(self._steps + 1, self._steps + 1 + count, dtype=np.float32)
+        said = self.open_series().take(self._turn, fed)
+        if said[SKIPPED].any():
             return None
-        if labels is None:
-            raise DataError(f"training graph {self.spec.name!r} needs labels")
-        return self._check_labels(labels, size)
+        self._turn = 1 - self._turn
+        self._steps += count
+        for name, buffer in self._said.items():
+            buffer[...] = said[name][-1]
+        return Steps(said[LOSS].copy(), 0)
+
+    def _singly(
+        self,
+        features: Mapping[str, NDArray[Any]],
+        labels: NDArray[Any] | None,
+        rates: Sequence[float],
+        scalars: Mapping[str, float] | None,
+    ) -> Steps:
+        losses, skipped = np.empty(len(rates), np.float32), 0
+        for place, rate in enumerate(rates):
+            batch = {name: value[place] for name, value in features.items()}
+            told = None if labels is None else labels[place]
+            losses[place] = self.step(batch, told, learning_rate=rate, scalars=scalars)
+            skipped += bool(self._said.get(SKIPPED, False))
+        return Steps(losses, skipped)
+
+    def _fixed(self) -> Sequence[Mapping[str, NDArray[np.float32]]]:
+        """What the graph reads and does not change."""
+        read = {name: self._untouched[name] for name in self.spec.fixed}
+        return self._scalars.buffers, self._vectors.buffers, self._anchors, read
 
     def _feed(self, name: str, value: NDArray[Any]) -> None:
         """Copy it to where the session reads it; anew bound, which takes longer, is only another shape."""
@@ -170,9 +245,7 @@ class TrainingStep:
 
     def _bind(self, source: int) -> ort.IOBinding:
         binding = self._session.native.io_binding()
-        read = {name: self._untouched[name] for name in self.spec.fixed}
-        fixed = (self._scalars.buffers, self._vectors.buffers, self._anchors, read)
-        for buffers in (self._sets[source], *fixed):
+        for buffers in (self._sets[source], *self._fixed()):
             for name, buffer in buffers.items():
                 binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(buffer))
         for name, buffer in self._sets[1 - source].items():
@@ -180,8 +253,3 @@ class TrainingStep:
         for name, buffer in self._said.items():
             binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(buffer))
         return binding
-
-
-def _sample_values(inputs: Sequence[TensorSpec]) -> int:
-    """How many values a sample has, free dimensions counted as 1."""
-    return sum(math.prod(size for size in spec.shape[1:] if isinstance(size, int)) for spec in inputs)

@@ -1,7 +1,7 @@
 """Minibatch descent over given rows, until the epochs are done or the time is."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
+from edge_agent.model.series import Steps
 from edge_agent.training.schedule import Schedule
 
 
@@ -29,6 +30,19 @@ class Step(Protocol):
     ) -> float:
         """Train on one batch; returns its mean loss before the step."""
 
+    def steps(
+        self,
+        features: Mapping[str, NDArray[Any]],
+        labels: NDArray[Any],
+        *,
+        learning_rates: Sequence[float],
+        scalars: Mapping[str, float] | None = None,
+    ) -> Steps:
+        """Train on k batches of one size in turn: features (k, n, ...), labels (k, n), a rate each."""
+
+    def steps_at_once(self, batch_bytes: int) -> int:
+        """How many batches :meth:`steps` takes at best, given the bytes of the features of one."""
+
     @property
     def reports(self) -> Mapping[str, float]:
         """What the last step said of itself, such as ``skipped``."""
@@ -38,7 +52,7 @@ class Step(Protocol):
 
 
 class Watch(Protocol):
-    """Looks on after every step."""
+    """Looks on after every step, or every few that are taken at once."""
 
     def stepped(self, place: "Place") -> bool:
         """Whether to go on."""
@@ -86,7 +100,7 @@ def descend(
     Args:
         features: (n, ...) by name, as the training graph takes them.
         labels: (n,).
-        watch: asked after every step whether to go on.
+        watch: asked after every step whether to go on; of a small net after at most `STEPS_AT_ONCE`.
         scalars: of the graph, besides the learning rate; its defaults hold for the others.
 
     Returns:
@@ -98,14 +112,16 @@ def descend(
     """
     rng = np.random.default_rng(seed)
     steps_an_epoch = sum(1 for _ in minibatches(len(labels), batch_size, np.random.default_rng(0)))
+    sample_bytes = sum(array.nbytes for array in features.values()) // max(len(labels), 1)
+    at_once = step.steps_at_once(sample_bytes * batch_size)
     place = Place()
-    for rows in _passes(len(labels), schedule, epochs, batch_size, rng):
-        batch = {name: array[rows] for name, array in features.items()}
-        loss = step.step(batch, labels[rows], learning_rate=schedule.rate(batch), scalars=scalars)
-        skipped = place.skipped + round(step.reports.get("skipped", 0.0))
-        place = Place(place.steps + 1, (place.steps + 1) / steps_an_epoch, loss, skipped)
-        if not math.isfinite(loss):
-            raise Diverged(f"the loss in epoch {math.ceil(place.epochs)}")
+    for rows in _passes(len(labels), schedule, epochs, batch_size, at_once, rng):
+        batches = {name: array[rows] for name, array in features.items()}
+        rates = [schedule.rate({name: array[row] for name, array in batches.items()}) for row in range(len(rows))]
+        taken = _take(step, batches, labels[rows], rates, scalars)
+        steps = place.steps + len(rows)
+        place = Place(steps, steps / steps_an_epoch, float(taken.losses[-1]), place.skipped + taken.skipped)
+        _refuse_not_finite(taken, place, steps_an_epoch)
         if not watch.stepped(place):
             break
     if not all(np.isfinite(tensor).all() for tensor in step.weights().values()):
@@ -113,12 +129,40 @@ def descend(
     return place
 
 
+def _take(
+    step: Step,
+    batches: Mapping[str, NDArray[Any]],
+    labels: NDArray[Any],
+    rates: Sequence[float],
+    scalars: Mapping[str, float] | None,
+) -> Steps:
+    """One step, or several at once: batches (k, n, ...), labels (k, n)."""
+    if len(rates) > 1:
+        return step.steps(batches, labels, learning_rates=rates, scalars=scalars)
+    batch = {name: array[0] for name, array in batches.items()}
+    loss = step.step(batch, labels[0], learning_rate=rates[0], scalars=scalars)
+    return Steps(np.array([loss]), round(step.reports.get("skipped", 0.0)))
+
+
+def _refuse_not_finite(taken: Steps, place: Place, steps_an_epoch: int) -> None:
+    if np.isfinite(taken.losses).all():
+        return
+    first = place.steps - len(taken.losses) + 1 + int(np.argmin(np.isfinite(taken.losses)))
+    raise Diverged(f"the loss in epoch {math.ceil(first / steps_an_epoch)}")
+
+
 def _passes(
-    count: int, schedule: Schedule, epochs: int, batch_size: int, rng: np.random.Generator
+    count: int, schedule: Schedule, epochs: int, batch_size: int, at_once: int, rng: np.random.Generator
 ) -> Iterator[NDArray[np.int64]]:
+    """Row numbers of the batches, (k, n): up to so many of one size together, of one epoch."""
     for _ in range(epochs):
         schedule.begin_epoch()
-        yield from minibatches(count, batch_size, None if schedule.in_time_order else rng)
+        batches = list(minibatches(count, batch_size, None if schedule.in_time_order else rng))
+        whole = [rows for rows in batches if len(rows) == len(batches[0])]
+        for start in range(0, len(whole), at_once):
+            yield np.stack(whole[start : start + at_once])
+        for rows in batches[len(whole) :]:
+            yield rows[None]
 
 
 def minibatches(count: int, batch_size: int, rng: np.random.Generator | None) -> Iterator[NDArray[np.int64]]:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.label_shift import estimate_shares
 from edge_agent.model.bundle import Bundle
+from edge_agent.model.series import Steps
 from edge_agent.model.training_step import TrainingStep
 from edge_agent.training.descent import Diverged, Place, Unwatched, Watch, descend
 from edge_agent.training.evaluation import BLOCK_ROWS
@@ -56,6 +57,23 @@ class PriorStep:
         return self._step.step(
             features, None, learning_rate=learning_rate, scalars=scalars or {}, class_inputs=self._told
         )
+
+    def steps(
+        self,
+        features: Features,
+        labels: NDArray[Any],
+        *,
+        learning_rates: Sequence[float],
+        scalars: Mapping[str, float] | None = None,
+    ) -> Steps:
+        """Train on several batches of one size in turn."""
+        return self._step.steps(
+            features, None, learning_rates=learning_rates, scalars=scalars or {}, class_inputs=self._told
+        )
+
+    def steps_at_once(self, batch_bytes: int) -> int:
+        """How many batches :meth:`steps` takes at best."""
+        return self._step.steps_at_once(batch_bytes)
 
     @property
     def reports(self) -> Mapping[str, float]:

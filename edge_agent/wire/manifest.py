@@ -94,10 +94,14 @@ class TrainingGraphSpec(WireModel):
     The states of the tensors in ``packed`` lie in one flat state ``<s>.packed``, in that order.
     ``fixed``: trainable tensors of the bundle that it reads, under their own names, and does not change.
     ``task``: the task whose parameters it trains. ``ignore_index``: a label whose samples count for nothing.
+    ``series``: a graph of k steps in one, for steps without bounds. It is fed the same but ``clip_norm`` and
+    ``update_norm_cap``; model inputs, labels, ``learning_rate`` and ``step`` have a first dimension k more, and so have
+    loss and reports. Where one of ``skipped`` is not 0 its result counts for nothing: take the steps singly.
     """
 
     name: Name
     file: FileName
+    series: FileName | None = None
     loss: LossName | LabelFreeLossName
     optimiser: OptimiserName
     trainable: Names
@@ -231,8 +235,9 @@ def _check_files(manifest: Manifest) -> None:
         unknown = {*graph.trainable, *graph.statistics, *graph.fixed} - names
         if unknown:
             raise ValueError(f"training graph {graph.name!r} trains unknown tensor {min(unknown)!r}")
-        if graph.file not in manifest.files:
-            raise ValueError(f"training graph {graph.name!r}: file {graph.file!r} is not listed")
+        for file in (graph.file, graph.series):
+            if file is not None and file not in manifest.files:
+                raise ValueError(f"training graph {graph.name!r}: file {file!r} is not listed")
     frozen = [*manifest.frozen, "frozen.safetensors"] if manifest.frozen else []
     for required in ("infer.onnx", "weights.safetensors", *frozen):
         if required not in manifest.files:

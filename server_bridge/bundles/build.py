@@ -11,7 +11,7 @@ from edge_agent.wire.tensors import encode_weights
 from server_bridge.bundles.checks import checked_model, refuse_name
 from server_bridge.bundles.data import read_data
 from server_bridge.bundles.fixed_tensors import with_fixed
-from server_bridge.bundles.graphs_of import renewed_names, trained, training_graphs
+from server_bridge.bundles.graphs_of import renewed_names, trained, training_graphs, within_cap
 from server_bridge.bundles.head import HEAD_FILE, cut_head, head_graphs, with_embedding
 from server_bridge.bundles.inference_file import inference_file, initial_weights
 from server_bridge.bundles.label_free import label_free_file
@@ -61,15 +61,16 @@ def build_bundle(
     if head is not None:
         served = with_embedding(served, head)
         graphs += head_graphs(head, settings)
-    graphs = [with_fixed(graph, weights) for graph in graphs]
+    graphs = [with_fixed(graph, weights) for graph in within_cap(graphs)]
     files = {
         INFERENCE_GRAPH: inference_file(served, weights),
         WEIGHTS: encode_weights(weights),
         **({} if head is None else {HEAD_FILE: inference_file(head.model, weights)}),
-        **{graph.spec.file: graph.model.SerializeToString(deterministic=True) for graph in graphs},
     }
     for graph in graphs:
-        Session(graph.spec.file, files[graph.spec.file], {}, threads=1)
+        for file, model_of_it in graph.models.items():
+            files[file] = model_of_it.SerializeToString(deterministic=True)
+            Session(file, files[file], {}, threads=1)
     manifest = manifest_of(served, weights, graphs, settings, files, None if head is None else head.spec)
     held_out = read_data(data, manifest.inputs, manifest.classes, manifest.ignored_label)
     session = Session(INFERENCE_GRAPH, files[INFERENCE_GRAPH], weights, threads=1)

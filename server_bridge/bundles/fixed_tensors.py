@@ -16,16 +16,26 @@ def with_fixed(graph: TrainingGraph, names: Collection[str]) -> TrainingGraph:
     Args:
         names: every tensor that some graph of the bundle changes.
     """
-    held = graph.model.graph.initializer
-    fixed = [tensor for tensor in held if tensor.name in names]
+    fixed = [tensor.name for tensor in graph.model.graph.initializer if tensor.name in names]
     if not fixed:
         return graph
-    model = onnx.ModelProto()
-    model.CopyFrom(graph.model)
-    del model.graph.initializer[:]
-    model.graph.initializer.extend(tensor for tensor in held if tensor.name not in names)
-    for tensor in fixed:
-        value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-        model.graph.input.append(value)
-    spec = graph.spec.model_copy(update={"fixed": [tensor.name for tensor in fixed]})
-    return replace(graph, model=model, spec=spec)
+    return replace(
+        graph,
+        model=_fed(graph.model, names),
+        spec=graph.spec.model_copy(update={"fixed": fixed}),
+        series=None if graph.series is None else _fed(graph.series, names),
+    )
+
+
+def _fed(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
+    """The model, fed these tensors."""
+    held = model.graph.initializer
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.initializer[:]
+    made.graph.initializer.extend(tensor for tensor in held if tensor.name not in names)
+    for tensor in held:
+        if tensor.name in names:
+            value = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+            made.graph.input.append(value)
+    return made

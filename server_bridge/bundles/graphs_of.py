@@ -123,6 +123,13 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+def within_cap(graphs: Sequence[TrainingGraph]) -> list[TrainingGraph]:
+    """The training graphs; without the graphs of several steps, where a bundle has no room for their files."""
+    if sum(len(graph.models) for graph in graphs) <= GRAPHS_CAP:
+        return list(graphs)
+    return [graph.alone for graph in graphs]
+
+
 def renewed_names(graphs: Sequence[TrainingGraph]) -> list[str]:
     """The running statistics that training graphs renew."""
     return list(dict.fromkeys(name for graph in graphs for name in graph.spec.statistics))

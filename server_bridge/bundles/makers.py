@@ -1,5 +1,6 @@
 """The monitors that a bundle gets beside `loss-rise`, and how each is calibrated."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,8 +64,25 @@ def _faults(reference: Reference, manifest: Manifest, batch_size: int, rng: np.r
     return faults.calibrate(reference, manifest).to_spec()
 
 
+def _inputs_alone(reference: Reference) -> Reference:
+    """Without what a model says: of several tasks' samples outputs mean different things, and so do classes."""
+    seen = reference.observed
+    inputs = replace(seen, outputs=np.zeros((len(seen), 0), np.float32), embeddings=None)
+    return replace(reference, observed=inputs, classes=None)
+
+
+def _input_scores(reference: Reference, batch_size: int) -> NDArray[Any]:
+    return _scores(_inputs_alone(reference), batch_size)
+
+
+def _label_free_inputs(reference: Reference, asked: Asked) -> Made:
+    return _label_free(_inputs_alone(reference), asked)
+
+
 LABELLED_MAKERS = (Maker(LOSS_LEVEL, _losses, _loss_level),)
 """Of monitors that need losses alone."""
+TASK_MAKERS = (*LABELLED_MAKERS, Maker(LABEL_FREE, _input_scores, _label_free_inputs, aims=True))
+"""Of monitors of several tasks' samples as they come: their losses, and their inputs."""
 MAKERS = (*LABELLED_MAKERS, Maker(LABEL_FREE, _scores, _label_free, aims=True))
 """Of all monitors that promise a rate of false alarms."""
 SENSOR_MAKERS = (PlainMaker(faults.NAME, _faults),)

@@ -1,18 +1,18 @@
 """Opens a model in a process of its own, so that one that onnxruntime dies of ends that process and not the build.
 
-``python -m server_bridge.bundles.opening FILE``
+``python -m server_bridge.bundles.opening``, the model on standard input.
 """
 
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import onnx
-import onnxruntime as ort
 
 from edge_agent.errors import DataError
-from edge_agent.model.session import RUNTIME_ERRORS
+from edge_agent.model.session import Session
 
 WAIT_S = 120
 
@@ -24,7 +24,7 @@ def refuse_deadly(file: Path, model: onnx.ModelProto) -> None:
     refuses in an orderly way is left to the build, which names it.
 
     Args:
-        file: of the model.
+        file: of the model, for the error.
         model: what it holds.
 
     Raises:
@@ -33,18 +33,18 @@ def refuse_deadly(file: Path, model: onnx.ModelProto) -> None:
     inside = sorted({node.op_type for node in model.graph.node if _has_graph(node)})
     if not inside:
         return
-    command = [sys.executable, "-m", __spec__.name, str(file)]
+    command = [sys.executable, "-m", "server_bridge.bundles.opening"]
     way_out = "export it optimised (torch: without optimize=False), or without these operators"
+    runtime = f"onnxruntime {version('onnxruntime')}"
     try:
-        ended = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WAIT_S, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise DataError(f"{file}: onnxruntime {ort.__version__} does not open it in {WAIT_S} s", way_out) from error
-    if ended.returncode < 0:
-        raise DataError(
-            f"{file}: onnxruntime {ort.__version__} dies of it ({_signal(-ended.returncode)});"
-            f" it has {', '.join(inside)}",
-            way_out,
+        ended = subprocess.run(
+            command, input=model.SerializeToString(), capture_output=True, timeout=WAIT_S, check=False
         )
+    except subprocess.TimeoutExpired as error:
+        raise DataError(f"{file}: {runtime} does not open it in {WAIT_S} s", way_out) from error
+    if ended.returncode < 0:
+        died = f"{runtime} dies of it ({_signal(-ended.returncode)})"
+        raise DataError(f"{file}: {died}; it has {', '.join(inside)}", way_out)
 
 
 def _has_graph(node: onnx.NodeProto) -> bool:
@@ -58,16 +58,14 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def main(arguments: list[str]) -> int:
-    """Open the file; 1: it is refused."""
-    options = ort.SessionOptions()
-    options.log_severity_level = 4
+def main() -> int:
+    """Open the model on standard input; 1: it is refused."""
     try:
-        ort.InferenceSession(arguments[0], options, providers=["CPUExecutionProvider"], enable_fallback=0)
-    except RUNTIME_ERRORS:
+        Session("the model", sys.stdin.buffer.read(), {}, threads=1)
+    except DataError:
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -10,8 +10,10 @@ from onnx import helper
 from edge_agent.model.bundle import Bundle
 from edge_agent.model.inference import InferenceModel
 from edge_agent.model.training_step import TrainingStep
+from edge_agent.training.descent import Unwatched, descend
 from edge_agent.training.embedding_cache import EmbeddingCache
 from edge_agent.training.head_training import Embedder
+from edge_agent.training.schedule import ConstantRate
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from tests.benchmarks.interleaved import interleave
 from tests.benchmarks.report import Comparison
@@ -20,7 +22,7 @@ from tests.bundles.nets import Array, drawn, model_of, save_npz
 TITLE = "The head on cached embeddings: CNN 545k, Adam, one thread"
 SIDE, BATCH, CLASSES = 32, 32, 10
 SAMPLES, EPOCHS = 320, 3
-STEPS = 200
+STEPS = 192
 CALLS = 50
 
 
@@ -87,10 +89,19 @@ def _steps(bundle: Bundle, runs: int) -> Comparison:
         for _ in range(STEPS):
             steps["head-"].step(embedding, label, learning_rate=1e-3)
 
+    at_once = steps["head-"].steps_at_once(sum(array.nbytes for array in embedding.values()))
+    several = {name: np.stack([array] * at_once) for name, array in embedding.items()}
+    labels, rates = np.stack([label] * at_once), [1e-3] * at_once
+
+    def together() -> None:
+        for _ in range(0, STEPS, at_once):
+            steps["head-"].steps(several, labels, learning_rates=rates)
+
     ways = {
         "the whole": lambda: steps[""].step({"x": x}, label, learning_rate=1e-3),
         "the last layer in the whole": lambda: steps["last-"].step({"x": x}, label, learning_rate=1e-3),
         f"the head, {STEPS} steps": head,
+        f"the head, {STEPS} steps, {at_once} at once": together,
     }
     return Comparison(f"a step of {BATCH}", interleave(ways, runs=runs))
 
@@ -119,9 +130,8 @@ def _rounds(bundle: Bundle, folder: Path, runs: int) -> Comparison:
 
 def _descend(bundle: Bundle, graph: str, features: dict[str, Array], label: Array) -> None:
     step = TrainingStep(bundle, graph, bundle.initial_weights())
-    for start in [*range(0, SAMPLES, BATCH)] * EPOCHS:
-        rows = slice(start, start + BATCH)
-        step.step({name: array[rows] for name, array in features.items()}, label[rows], learning_rate=1e-3)
+    rate = ConstantRate(1e-3)
+    descend(step, features, label, rate, epochs=EPOCHS, batch_size=BATCH, seed=0, watch=Unwatched())
 
 
 def _serving(plain: Bundle, headed: Bundle, size: int, runs: int) -> Comparison:

@@ -13,7 +13,9 @@ pytestmark = pytest.mark.oracle
 
 def test_a_quick_run_compares_the_same_net(tmp_path: Path) -> None:
     found = run([case("mlp")], tmp_path / "work", rounds=2, threads=[1], optimisers=["adam"], share=0.05)
-    (outcome,) = found.outcomes
+    outcome, alone = found.outcomes
+    assert alone.title == f"{outcome.title}, each step by itself"
+    assert (alone.first_loss, alone.last_loss) == (outcome.first_loss, outcome.last_loss)
     assert outcome.parameters == 64 * 128 + 128 + 128 * 16 + 16
     assert outcome.ratio > 0
     assert outcome.last_loss < outcome.first_loss

@@ -70,9 +70,18 @@ def run(
         print(swap_line(swaps[-1]), flush=True)
         for count in threads:
             for optimiser in optimisers if count == 1 else optimisers[-1:]:
-                place = folder / entry.name
-                outcomes.append(duel(entry, place, optimiser=optimiser, threads=count, rounds=rounds, share=share))
-                print(step_line(outcomes[-1]), flush=True)
+                for alone in (False, True) if entry.alone and count == 1 else (False,):
+                    outcome = duel(
+                        entry,
+                        folder / entry.name,
+                        optimiser=optimiser,
+                        threads=count,
+                        rounds=rounds,
+                        share=share,
+                        alone=alone,
+                    )
+                    outcomes.append(outcome)
+                    print(step_line(outcomes[-1]), flush=True)
     return Findings(outcomes, swaps)
 
 

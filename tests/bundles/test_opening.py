@@ -1,5 +1,7 @@
 """A model that onnxruntime dies of is refused by name, and the build lives on."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import onnx
@@ -8,7 +10,7 @@ import pytest
 
 from edge_agent.errors import DataError
 from server_bridge.bundles.build import BuildSettings, build_bundle
-from server_bridge.bundles.opening import main, refuse_deadly
+from server_bridge.bundles.opening import refuse_deadly
 from server_bridge.bundles.source import read_model
 from tests.bundles.gradients.test_frozen import looped
 from tests.bundles.nets import mlp
@@ -33,11 +35,17 @@ def test_a_loop_that_runs_is_read(tmp_path: Path) -> None:
 
 
 def test_what_is_refused_in_an_orderly_way_is_left_to_the_build(tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(b"no model")
-    assert main([str(tmp_path / "m.onnx")]) == 1
-    refuse_deadly(tmp_path / "m.onnx", looped())
+    model = looped()
+    model.graph.node[1].input[0] = "nothing"
+    onnx.save(model, tmp_path / "m.onnx")
+    assert read_model(tmp_path / "m.onnx") == model
+    command = [sys.executable, "-m", "server_bridge.bundles.opening"]
+    assert subprocess.run(command, input=model.SerializeToString(), check=False, timeout=60).returncode == 1
 
 
-def test_a_model_without_branches_costs_no_process(tmp_path: Path) -> None:
-    """It would not be found."""
-    refuse_deadly(tmp_path / "absent.onnx", mlp())
+def test_a_model_without_branches_costs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One could not be started."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    refuse_deadly(Path("m.onnx"), mlp())
+    with pytest.raises(FileNotFoundError):
+        refuse_deadly(Path("m.onnx"), looped())

@@ -26,10 +26,7 @@ from edge_agent.wire.tensors import encode_weights
 FILES = [
     "drift.safetensors",
     "infer.onnx",
-    "train/adam.onnx",
-    "train/adamw.onnx",
-    "train/momentum.onnx",
-    "train/sgd.onnx",
+    *(f"train/{name}{kind}.onnx" for name in ("adam", "adamw", "momentum", "sgd") for kind in ("", ".series")),
     WEIGHTS,
 ]
 
@@ -165,11 +162,11 @@ class Faults:
         return step
 
 
-@pytest.mark.parametrize("step", range(1, 13))
+@pytest.mark.parametrize("step", range(1, 17))
 def test_failure_at_a_durable_step_leaves_nothing_or_all(
     bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
-    """Eight files, two directories, the rename, the parent directory."""
+    """Twelve files, two directories, the rename, the parent directory."""
     files, target = files_of(bundle), tmp_path / "copy"
     faults = Faults(monkeypatch)
     faults.left = step
@@ -177,7 +174,7 @@ def test_failure_at_a_durable_step_leaves_nothing_or_all(
         write_bundle(target, bundle.manifest, files)
     assert faults.left == 0
     assert not list(tmp_path.glob(".copy*"))
-    if step < 12:
+    if step < 16:
         assert not target.exists()
         write_bundle(target, bundle.manifest, files)
     assert load_bundle(target).digest == bundle.digest
@@ -187,7 +184,7 @@ def test_no_durable_step_is_missed(bundle: Bundle, tmp_path: Path, monkeypatch: 
     files = files_of(bundle)
     faults = Faults(monkeypatch)
     write_bundle(tmp_path / "copy", bundle.manifest, files)
-    assert faults.left == -12
+    assert faults.left == -16
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

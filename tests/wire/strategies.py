@@ -83,14 +83,23 @@ def manifests(draw: st.DrawFn) -> Manifest:
         "task": draw(st.sampled_from([None, *(task.name for task in fields["tasks"])])),
     }
     fields["training"] = [graph.model_copy(update=changed) for graph in fields["training"]]
-    listed = ["infer.onnx", "weights.safetensors", *(graph.file for graph in fields["training"])]
+    listed = [
+        "infer.onnx",
+        "weights.safetensors",
+        *(file for graph in fields["training"] for file in sorted(_files(graph))),
+    ]
     listed += [spec.file for spec in (*fields["tasks"], *([fields["head"]] if fields["head"] else []))]
     fields["frozen"] = draw(st.dictionaries(st.sampled_from(listed), st.lists(names, max_size=FEW), max_size=FEW))
     fields["frozen"].pop("manifest.json", None)
     listed += ["frozen.safetensors"] if fields["frozen"] else []
     fields["files"] = {name: draw(digests) for name in listed if name != "manifest.json"}
-    fields["training"] = [graph for graph in fields["training"] if graph.file in fields["files"]]
+    fields["training"] = [graph for graph in fields["training"] if fields["files"].keys() >= _files(graph)]
     return Manifest(**fields)
+
+
+def _files(graph: TrainingGraphSpec) -> set[str]:
+    """What a training graph needs listed."""
+    return {graph.file} | ({graph.series} if graph.series else set())
 
 
 @st.composite

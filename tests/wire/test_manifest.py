@@ -50,6 +50,7 @@ def test_a_manifest_is_read() -> None:
         ({"trainable": [{"name": "w", "dtype": "float32", "shape": [1], "role": "task:a b"}]}, "role"),
         ({"inputs": [{"name": "x", "dtype": "float32", "shape": ["n"]}] * 2}, "input names repeat"),
         ({"training": training()}, "'train/sgd.onnx' is not listed"),
+        ({"training": training(file="infer.onnx", series="train/s.onnx")}, "'sgd': file 'train/s.onnx' is not listed"),
         ({"training": training(trainable=["v"], file="infer.onnx")}, "'v'"),
         ({"training": training(file="infer.onnx") * 2}, "training graph names repeat"),
         ({"files": {"infer.onnx": D}}, "'weights.safetensors' is not listed"),

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from server_bridge.bundles.gradients.graph import GraphBuilder
-from server_bridge.bundles.gradients.optimisers import LEARNING_RATE, WEIGHT_DECAY, Movement, Optimiser
+from server_bridge.bundles.gradients.optimisers import LEARNING_RATE, STEP, WEIGHT_DECAY, Movement, Optimiser
 from server_bridge.bundles.gradients.packing import NOTHING_PACKED, Pack
 
 CLIP_NORM, UPDATE_NORM_CAP = "clip_norm", "update_norm_cap"
@@ -40,6 +40,7 @@ class Step:
         counted: a scalar, 0 where nothing in the batch counts; None: something always does.
         pack: the tensors that go through the optimiser side by side.
         scaled: whether the gradients are multiplied with the learning rate already.
+        corrections: the optimiser's, where they are written already.
     """
 
     gradients: Mapping[str, str]
@@ -48,6 +49,7 @@ class Step:
     counted: str | None = None
     pack: Pack = NOTHING_PACKED
     scaled: bool = False
+    corrections: Sequence[str] = ()
 
 
 def write_guarded(
@@ -67,27 +69,63 @@ def write_guarded(
 
     Source: Pascanu, Mikolov and Bengio 2013, algorithm 1; torch.nn.utils.clip_grad_norm_.
     """
-    trained = list(step.gradients)
-    step = replace(step, gradients=step.pack.gathered(graph, step.gradients))
-    length = _norm(graph, step.gradients, graph.fresh("length") if step.scaled else GRADIENT_NORM)
+    step, length, changing = _measured(graph, step, optimiser, named=not step.scaled)
     if step.scaled:
         graph.emit_as(GRADIENT_NORM, "Div", length, LEARNING_RATE)
-    states = [f"{state}.{name}" for state in optimiser.state for name in step.gradients]
-    changing = [*trained, *step.renewed, *states]
     sizes: list[Sequence[int | None]] = [*(shapes[name] for name in changing), (), ()]
     plain, other, bounded, left = graph.branch(), graph.branch(), graph.branch(), graph.branch()
     inner = [other.fresh(f"out.{name}") for name in (*changing, UPDATE_NORM, SKIPPED)]
     held = _graph(bounded, _bounded(bounded, step, optimiser, changing), sizes)
     _choose(
         other,
-        _finite(other, step, other.emit("Add", GRADIENT_NORM, LEARNING_RATE)),
+        _finite(other, step.counted, other.emit("Add", GRADIENT_NORM, LEARNING_RATE)),
         inner,
         held,
         _left(left, changing, sizes),
     )
     taken = _graph(plain, _plain(plain, step, optimiser, changing, length), sizes)
     ends = [*(f"out.{name}" for name in changing), UPDATE_NORM, SKIPPED]
-    _choose(graph, _finite(graph, step, _lifted(graph)), ends, taken, _graph(other, inner, sizes))
+    _choose(graph, _finite(graph, step.counted, _lifted(graph)), ends, taken, _graph(other, inner, sizes))
+
+
+@dataclass(frozen=True)
+class Unguarded:
+    """A step that is taken whatever comes of it.
+
+    Args:
+        values: what each graph input that changes is after it.
+        length: the norm of the gradients as they come; where the step is scaled, times the learning rate.
+        update_norm: of the update.
+    """
+
+    values: Mapping[str, str]
+    length: str
+    update_norm: str
+
+
+def write_unguarded(graph: GraphBuilder, step: Step, optimiser: Optimiser) -> Unguarded:
+    """Write the step without bounds and without a guard: the caller judges by its lengths, after many of them.
+
+    What is computed is what `write_guarded` computes where no bound is set and the step is taken, bit for bit.
+    """
+    step, length, changing = _measured(graph, step, optimiser, named=False)
+    *values, update_norm, _ = _plain(graph, step, optimiser, changing, length)
+    same = any(update_norm in node.output and node.op_type == "Identity" for node in graph.nodes)
+    return Unguarded(dict(zip(changing, values, strict=True)), length, length if same else update_norm)
+
+
+def write_skipped(graph: GraphBuilder, gradient_norm: str, counted: str | None) -> None:
+    """Write ``skipped`` of steps without bounds from their reports, (k,) each: 1 where `write_guarded` takes none."""
+    finite = _finite(graph, counted, graph.emit("Add", gradient_norm, LEARNING_RATE))
+    graph.emit_as(SKIPPED, "Cast", graph.emit("Not", finite), to=TensorProto.FLOAT)
+
+
+def _measured(graph: GraphBuilder, step: Step, optimiser: Optimiser, *, named: bool) -> tuple[Step, str, list[str]]:
+    """The step, its small gradients packed; their norm, ``named`` as its report; and the graph inputs that change."""
+    packed = replace(step, gradients=step.pack.gathered(graph, step.gradients))
+    length = _norm(graph, packed.gradients, GRADIENT_NORM if named else graph.fresh("length"))
+    states = [f"{state}.{name}" for state in optimiser.state for name in packed.gradients]
+    return packed, length, [*step.gradients, *step.renewed, *states]
 
 
 def _lifted(graph: GraphBuilder) -> str:
@@ -96,12 +134,12 @@ def _lifted(graph: GraphBuilder) -> str:
     return graph.emit("Add", graph.emit("Add", GRADIENT_NORM, LEARNING_RATE), bounds)
 
 
-def _finite(graph: GraphBuilder, step: Step, size: str) -> str:
+def _finite(graph: GraphBuilder, counted: str | None, size: str) -> str:
     """Whether the step may be taken."""
     finite = graph.emit("Less", size, graph.scalar(FINITE_BELOW))
-    if step.counted is None:
+    if counted is None:
         return finite
-    return graph.emit("And", finite, graph.emit("Greater", step.counted, graph.scalar(0.0)))
+    return graph.emit("And", finite, graph.emit("Greater", counted, graph.scalar(0.0)))
 
 
 def _plain(graph: GraphBuilder, step: Step, optimiser: Optimiser, changing: Sequence[str], length: str) -> list[str]:
@@ -138,7 +176,8 @@ def _movement(graph: GraphBuilder, step: Step, optimiser: Optimiser, gradients: 
             name: graph.emit("Add", gradient, graph.emit("Mul", parameters[name], WEIGHT_DECAY))
             for name, gradient in gradients.items()
         }
-    return optimiser.move(graph, gradients, parameters)
+    corrections = step.corrections or optimiser.corrections(graph, STEP)
+    return optimiser.move(graph, gradients, parameters, corrections)
 
 
 def _moved(

@@ -15,20 +15,40 @@ from server_bridge.bundles.gradients.graph import GraphBuilder, needed_nodes, re
 from server_bridge.bundles.gradients.guards import CLIP_NORM, REPORTS, UPDATE_NORM_CAP, Step, write_guarded
 from server_bridge.bundles.gradients.losses import LABEL, LOSS
 from server_bridge.bundles.gradients.objective import Objective, trained_value, write_objective
-from server_bridge.bundles.gradients.optimisers import LEARNING_RATE, OPTIMISERS, WEIGHT_DECAY
+from server_bridge.bundles.gradients.optimisers import LEARNING_RATE, OPTIMISERS, STEP, WEIGHT_DECAY
 from server_bridge.bundles.gradients.packing import NOTHING_PACKED, PACKED, Pack, small_tensors
 from server_bridge.bundles.gradients.proximal import BASE, PROXIMAL, pull_to_base
 from server_bridge.bundles.gradients.reverse import differentiate
+from server_bridge.bundles.gradients.series import BOUNDS, Interface, deserves_series, write_series
 
 BATCH = "batch"
+OF_THE_STEP = (LEARNING_RATE, STEP)
 
 
 @dataclass(frozen=True)
 class TrainingGraph:
-    """A training step and its manifest entry."""
+    """A training step and its manifest entry.
+
+    Args:
+        model: a step.
+        spec: of both graphs.
+        series: several steps in one graph, of a small net.
+    """
 
     model: onnx.ModelProto
     spec: TrainingGraphSpec
+    series: onnx.ModelProto | None = None
+
+    @property
+    def models(self) -> dict[str, onnx.ModelProto]:
+        """By the file's name."""
+        more = {} if self.series is None or self.spec.series is None else {self.spec.series: self.series}
+        return {self.spec.file: self.model, **more}
+
+    @property
+    def alone(self) -> "TrainingGraph":
+        """Without the graph of several steps."""
+        return TrainingGraph(self.model, self.spec.model_copy(update={"series": None}))
 
 
 @dataclass(frozen=True)
@@ -84,22 +104,40 @@ def training_graph(forward: Forward, output: str, plan: Plan) -> TrainingGraph:
         DataError: an operator above a trainable tensor has no gradient rule, the output does not suit the loss, or a
             name is reserved (named).
     """
+    written = _written(forward, output, plan)
+    _refuse_reserved(forward, written.spec)
+    write_guarded(written.graph, written.step, OPTIMISERS[plan.optimiser], carried(forward, written.spec))
+    model = _assemble(forward, written.graph, plan, written.spec)
+    if not deserves_series(forward, plan.trainable):
+        return TrainingGraph(model, written.spec)
+    spec = written.spec.model_copy(update={"series": f"train/{plan.name}.series.onnx"})
+    return TrainingGraph(model, spec, _series(forward, output, plan))
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What a step starts from, written."""
+
+    graph: GraphBuilder
+    spec: TrainingGraphSpec
+    step: Step
+
+
+def _written(forward: Forward, output: str, plan: Plan) -> _Written:
+    """Forward, loss and gradients; what is left to write is the step."""
     graph = GraphBuilder(_names(forward.model.graph))
     nodes = [_copy(node) for node in forward.model.graph.node]
     graph.nodes.extend(nodes)
     value = trained_value(forward, output, plan.objective)
     renewed = use_batch_statistics(graph, forward, nodes, value) if plan.statistics == "batch" else {}
     pack = small_tensors(plan.trainable, forward.shapes) if OPTIMISERS[plan.optimiser].packs else NOTHING_PACKED
-    spec = _spec(plan, list(renewed), pack)
-    _refuse_reserved(forward, spec)
     loss = write_objective(graph, forward, value, plan.objective)
     upstream = graph.emit("Mul", loss.name, LEARNING_RATE) if plan.scaled else loss.name
     gradients = differentiate(graph, forward, nodes, value, upstream, plan.trainable)
     if plan.anchored:
         gradients = pull_to_base(graph, gradients)
     step = Step(gradients, renewed, plan.decayed, loss.counted, pack, plan.scaled)
-    write_guarded(graph, step, OPTIMISERS[plan.optimiser], carried(forward, spec))
-    return TrainingGraph(_assemble(forward, graph, plan, spec), spec)
+    return _Written(graph, _spec(plan, list(renewed), pack), step)
 
 
 def carried(forward: Forward, spec: TrainingGraphSpec) -> dict[str, list[int | None]]:
@@ -142,22 +180,43 @@ def _spec(plan: Plan, statistics: list[str], pack: Pack) -> TrainingGraphSpec:
     )
 
 
+def _series(forward: Forward, output: str, plan: Plan) -> onnx.ModelProto:
+    """The graph of several steps."""
+    written = _written(forward, output, plan)
+    spec = written.spec
+    bare = spec.model_copy(update={"scalars": [name for name in spec.scalars if name not in (*BOUNDS, *OF_THE_STEP)]})
+    changing = carried(forward, spec)
+    fed = Interface(
+        [*forward.model.graph.input, *_label(plan)],
+        _floats(changing.items()),
+        _floats(entry for entry in _inputs(forward, plan, bare) if entry[0] not in changing),
+    )
+    series = write_series(written.graph, written.step, OPTIMISERS[plan.optimiser], fed)
+    return _model(forward, f"{spec.name}.series", series.nodes, series.inputs, series.outputs, written.graph.constants)
+
+
 def _assemble(forward: Forward, graph: GraphBuilder, plan: Plan, spec: TrainingGraphSpec) -> onnx.ModelProto:
-    source = forward.model.graph
     outputs: list[tuple[str, Sequence[int | None]]] = [(name, ()) for name in (LOSS, *spec.reports)]
     outputs += [(f"out.{name}", sizes) for name, sizes in carried(forward, spec).items()]
-    nodes = needed_nodes(graph.nodes, [name for name, _ in outputs])
-    read = {name for node in nodes for name in read_by(node)}
-    fed = carried(forward, spec)
-    frozen = [t for t in source.initializer if t.name in read and t.name not in fed]
-    frozen += [t for t in graph.constants if t.name in read]
-    proto = helper.make_graph(
-        nodes,
-        f"{source.name or 'model'}.{spec.name}",
-        [*source.input, *_label(plan), *_floats(_inputs(forward, plan, spec))],
-        _floats(outputs),
-        frozen,
-    )
+    inputs = [*forward.model.graph.input, *_label(plan), *_floats(_inputs(forward, plan, spec))]
+    return _model(forward, spec.name, graph.nodes, inputs, _floats(outputs), graph.constants)
+
+
+def _model(
+    forward: Forward,
+    name: str,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    constants: Sequence[onnx.TensorProto],
+) -> onnx.ModelProto:
+    """A model of what its outputs need, the tensors that it reads and is not fed among it."""
+    source = forward.model.graph
+    nodes = needed_nodes(nodes, [value.name for value in outputs])
+    read = {value for node in nodes for value in read_by(node)}
+    fed = {value.name for value in inputs}
+    frozen = [tensor for tensor in (*source.initializer, *constants) if tensor.name in read and tensor.name not in fed]
+    proto = helper.make_graph(nodes, f"{source.name or 'model'}.{name}", inputs, outputs, frozen)
     model = helper.make_model(proto, opset_imports=forward.model.opset_import, ir_version=forward.model.ir_version)
     onnx.checker.check_model(model)
     return model

@@ -109,7 +109,7 @@ def task_files(graphs: Sequence[TaskGraph], name: str, optimisers: Sequence[Opti
 
 
 def training_graphs(graph: TaskGraph, optimisers: Sequence[OptimiserName]) -> list[TrainingGraph]:
-    """A step of each optimiser over a task's tensors alone.
+    """A step of each optimiser over a task's tensors alone; none of several steps, the files are many as it is.
 
     Raises:
         DataError: an operator above a proxy has no gradient rule (node, operator, attribute named).
@@ -118,7 +118,8 @@ def training_graphs(graph: TaskGraph, optimisers: Sequence[OptimiserName]) -> li
     forward = Forward.read(expanded(for_training(graph.model), names))
     output, task = graph.model.graph.output[0].name, graph.block.task
     objective = BuildSettings([], LOSS).objective()
-    return [training_graph(forward, output, Plan(f"{task}-{each}", names, objective, each)) for each in optimisers]
+    plans = [Plan(f"{task}-{each}", names, objective, each) for each in optimisers]
+    return [training_graph(forward, output, plan).alone for plan in plans]
 
 
 def task_graphs(bundle: Bundle) -> list[TaskGraph]:

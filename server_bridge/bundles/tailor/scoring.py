@@ -13,7 +13,7 @@ from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.tasks import seen_by, task_classes, task_names
 from server_bridge.bundles.calibrate import Outputs, Score, outputs_on, score
 from server_bridge.bundles.data import LabelledData, read_data
-from server_bridge.bundles.makers import LABELLED_MAKERS, SENSOR_MAKERS
+from server_bridge.bundles.makers import SENSOR_MAKERS, TASK_MAKERS
 from server_bridge.bundles.monitors import Monitors, Told, calibrated
 from server_bridge.bundles.rates import rate_of_times
 from server_bridge.bundles.reference import ordered_reference
@@ -72,7 +72,8 @@ def task_monitors(
     wish: Wish = _NOTHING_ASKED,
     told: Told = lambda name, share: None,
 ) -> Monitors:
-    """The monitors of losses and sensors over the rows of all tasks as they come, each loss by its own task's output.
+    """The monitors of losses, inputs and sensors over the rows of all tasks as they come, each loss by its own task's
+    output.
 
     What judges outputs is left out: those of different tasks mean different things.
 
@@ -98,6 +99,6 @@ def task_monitors(
         wish=wish.with_stream(rate),
         seed=seed,
         told=told,
-        makers=LABELLED_MAKERS,
+        makers=TASK_MAKERS,
         plain=SENSOR_MAKERS,
     )

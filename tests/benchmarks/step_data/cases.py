@@ -18,6 +18,7 @@ class Case:
         goal: CPU time over torch's at most.
         rss_goal: peak resident size over torch's at most.
         threads_goal: CPU time over torch's at most, two threads each.
+        alone: whether each step by itself is measured, too: a round takes several at once.
         steps: of a timed burst, some tenths of a second.
     """
 
@@ -29,10 +30,11 @@ class Case:
     steps: int
     rss_goal: float = RSS_GOAL
     threads_goal: float = 1.3
+    alone: bool = False
 
 
 CASES = (
-    Case("mlp", "MLP 64-128-16", (64,), 16, 0.20, 400),
+    Case("mlp", "MLP 64-128-16", (64,), 16, 0.20, 400, alone=True),
     Case("conv1d", "conv1d 6-16-32, dense 64", (6, 100), 7, 0.90, 200),
     Case("cnn", "CNN 32-64, dense 128", (3, 32, 32), 10, 0.95, 8),
     Case("strided", "3 x 3 with stride 2: 32-64-128", (3, 32, 32), 10, 1.2, 40, rss_goal=0.50),

@@ -79,13 +79,16 @@ class Outcome:
         return asdict(self)
 
 
-def duel(case: Case, folder: Path, *, optimiser: str, threads: int, rounds: int, share: float = 1.0) -> Outcome:
+def duel(
+    case: Case, folder: Path, *, optimiser: str, threads: int, rounds: int, share: float = 1.0, alone: bool = False
+) -> Outcome:
     """Both sides in turn, each round the other one first.
 
     Args:
         folder: as `made.make` left it.
         rounds: timed.
         share: of the case's steps in a round.
+        alone: whether ours takes each step by itself.
 
     Raises:
         RuntimeError: the sides' losses differ by more than rounding explains: they are not the same net.
@@ -93,7 +96,7 @@ def duel(case: Case, folder: Path, *, optimiser: str, threads: int, rounds: int,
     count = max(1, round(case.steps * share))
     with (
         Side("torch", case, folder, optimiser, threads) as torch,
-        Side("ours", case, folder, optimiser, threads) as ours,
+        Side("alone" if alone else "ours", case, folder, optimiser, threads) as ours,
     ):
         sides = {"torch": torch, "ours": ours}
         first = {name: side.steps(1)["loss"] for name, side in sides.items()}
@@ -108,7 +111,7 @@ def duel(case: Case, folder: Path, *, optimiser: str, threads: int, rounds: int,
     peaks = {name: said[-1]["peak_bytes"] for name, said in answers.items()}
     return Outcome(
         case=case.name,
-        title=case.title,
+        title=f"{case.title}, each step by itself" if alone else case.title,
         parameters=int((folder / "parameters").read_text(encoding="utf-8")),
         optimiser=optimiser,
         threads=threads,

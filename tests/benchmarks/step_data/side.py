@@ -1,7 +1,7 @@
 """One side of the comparison in a process of its own: trains as often as it is told, on a batch that never changes.
 
-``python -m tests.benchmarks.step_data.side ours|torch NAME FOLDER OPTIMISER THREADS``; a number of steps a line on
-standard input, a JSON object a line on standard output: CPU seconds, seconds, the last loss, peak resident bytes.
+``python -m tests.benchmarks.step_data.side ours|alone|torch NAME FOLDER OPTIMISER THREADS``; a number of steps a line
+on standard input, a JSON object a line on standard output: CPU seconds, seconds, the last loss, peak resident bytes.
 """
 
 import json
@@ -20,8 +20,12 @@ Steps = Callable[[int], float]
 """Trains so many steps and gives the loss before the last."""
 
 
-def ours(folder: Path, optimiser: str, threads: int) -> Steps:
-    """The bundle's training graph, as a gateway runs it."""
+def ours(folder: Path, optimiser: str, threads: int, *, alone: bool = False) -> Steps:
+    """The bundle's training graph, as a gateway's round runs it: a small net's steps several at a time.
+
+    Args:
+        alone: each step by itself.
+    """
     from edge_agent.model.bundle import load_bundle
     from edge_agent.model.training_step import TrainingStep
 
@@ -30,13 +34,25 @@ def ours(folder: Path, optimiser: str, threads: int) -> Steps:
     with np.load(folder / "batch.npz") as batch:
         features, labels = {bundle.manifest.inputs[0].name: batch["x"]}, batch["label"]
 
-    def steps(count: int) -> float:
+    def singly(count: int) -> float:
         loss = 0.0
         for _ in range(count):
             loss = trainer.step(features, labels, learning_rate=LEARNING_RATE)
         return loss
 
-    return steps
+    at_once = trainer.steps_at_once(sum(array.nbytes for array in features.values()))
+    batches = {name: np.stack([array] * at_once) for name, array in features.items()}
+    told = np.stack([labels] * at_once)
+
+    def together(count: int) -> float:
+        loss = 0.0
+        for done in range(0, count, at_once):
+            part = min(at_once, count - done)
+            fed = {name: array[:part] for name, array in batches.items()}
+            loss = float(trainer.steps(fed, told[:part], learning_rates=[LEARNING_RATE] * part).losses[-1])
+        return loss
+
+    return singly if alone or at_once == 1 else together
 
 
 def eager(folder: Path, name: str, optimiser: str, threads: int) -> Steps:
@@ -77,8 +93,9 @@ def peak_bytes() -> int:
 
 def main(which: str, name: str, folder: Path, optimiser: str, threads: int) -> None:
     """Answer every line."""
-    mine = which == "ours"
-    steps = ours(folder, optimiser, threads) if mine else eager(folder, name, optimiser, threads)
+    mine = which != "torch"
+    alone = which == "alone"
+    steps = ours(folder, optimiser, threads, alone=alone) if mine else eager(folder, name, optimiser, threads)
     for line in sys.stdin:
         began_s, cpu_s = time.perf_counter(), time.process_time()
         loss = steps(int(line))

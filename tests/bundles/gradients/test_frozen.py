@@ -83,7 +83,7 @@ def scanned() -> onnx.ModelProto:
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, free) for name in ("sum", "value")],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, free) for name in ("sum.next", "bent")],
     )
-    along = {"num_scan_inputs": 1, "scan_input_axes": [1], "scan_output_axes": [1]}
+    along: dict[str, Any] = {"num_scan_inputs": 1, "scan_input_axes": [1], "scan_output_axes": [1]}
     scan = helper.make_node("Scan", ["start", "m"], ["end", "f"], name="the_scan", body=body, **along)
     return headed([node("ReduceMax", "m", "start", axes=[1], keepdims=0), scan], 4)
 
