@@ -214,7 +214,7 @@ def test_types_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_subsets_graph_trains_beside_the_weights_of_now_not_those_of_the_build(tmp_path: Path) -> None:
-    data = save_npz(tmp_path / "c.npz", **classified(mlp(), 400))
+    data = save_npz(tmp_path / "c.npz", **classified(mlp(), 100))
     first = mlp().graph.initializer[0].name
     settings = BuildSettings(trainable=["*"], loss="cross-entropy", optimisers=["sgd"], subsets={"part": [first]})
     bundle = build_bundle(mlp(), data, settings, tmp_path / "bundle")

@@ -34,7 +34,7 @@ OPTIMISERS = ("sgd", "momentum", "adam", "adamw")
 
 
 def built(path: Path, model: onnx.ModelProto, subset: Sequence[str], **settings: object) -> Bundle:
-    data = save_npz(path / "c.npz", **classified(model, 400))
+    data = save_npz(path / "c.npz", **classified(model, 100))
     chosen: dict[str, object] = {"trainable": ["*"], "loss": "cross-entropy", "head": True, **settings}
     return build_bundle(model, data, BuildSettings(**chosen, subsets={"part": subset}), path / "bundle")  # type: ignore[arg-type]
 
@@ -213,7 +213,7 @@ def test_the_frozen_part_of_a_quantised_net_is_below_a_float_head(tmp_path: Path
         helper.make_node("MatMul", ["hd", "w"], ["y"]),
     ]
     model = model_of(nodes, stored, shape=[4], output=[3])
-    data = save_npz(tmp_path / "c.npz", **classified(model, 400))
+    data = save_npz(tmp_path / "c.npz", **classified(model, 100))
     settings = BuildSettings(trainable=["w"], loss="cross-entropy", head=True, optimisers=["sgd"])
     bundle = build_bundle(model, data, settings, tmp_path / "bundle")
     assert bundle.manifest.head is not None
@@ -238,7 +238,7 @@ def test_a_normalisation_in_the_head_renews_its_statistics_and_none_below_does(t
         helper.make_node("Gemm", ["gn", "c"], ["y"], transB=1),
     ]
     model = model_of(nodes, stored, shape=[5], output=[3])
-    data = save_npz(tmp_path / "c.npz", **classified(model, 400))
+    data = save_npz(tmp_path / "c.npz", **classified(model, 100))
     settings = BuildSettings(
         trainable=["*"], loss="cross-entropy", embedding="r", head=True, statistics="batch", optimisers=["sgd"]
     )

@@ -22,7 +22,7 @@ def test_a_pattern_that_matches_nothing_or_all_is_refused(patterns: list[str], p
 
 
 def test_a_bundle_says_which_tensors_are_personal(tmp_path: Path) -> None:
-    data = save_npz(tmp_path / "c.npz", **classified(mlp(), 400))
+    data = save_npz(tmp_path / "c.npz", **classified(mlp(), 100))
     settings = BuildSettings(trainable=["*"], loss="cross-entropy", personal=["b.*"], optimisers=["sgd"])
     bundle = build_bundle(mlp(), data, settings, tmp_path / "bundle")
     roles = {spec.name: spec.role for spec in bundle.manifest.trainable}

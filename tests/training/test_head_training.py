@@ -25,7 +25,7 @@ IDS = [f"s{number}" for number in range(100)]
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder: Path = tmp_path_factory.mktemp("bundle")
-    data = save_npz(folder / "c.npz", **classified(conv1d(), 400))
+    data = save_npz(folder / "c.npz", **classified(conv1d(), 100))
     settings = BuildSettings(
         trainable=["*"],
         loss="cross-entropy",
