@@ -115,8 +115,8 @@ def _told_apart(cosines: Matrix, known: NDArray[np.float64] | None) -> list[Fami
 
 
 def _told_apart_in_layer(among: Evidence, known: NDArray[np.float64] | None) -> list[Family]:
-    """The same by one layer, which must show much more, and nothing that all of them together deny."""
-    found = divide_by_layer(among.root_cosines, among.layer_cosines, known)
+    """The same by one layer, which must show much more."""
+    found = divide_by_layer(among.layer_cosines, known)
     if found is None:
         return []
     limit, layer = found.divided.limit, found.layer

@@ -25,31 +25,24 @@ class DividedByLayer:
     layer: int
 
 
-def divide_by_layer(
-    roots: Matrix, layers: Sequence[Matrix], reliability: NDArray[np.float64] | None
-) -> DividedByLayer | None:
+def divide_by_layer(layers: Sequence[Matrix], reliability: NDArray[np.float64] | None) -> DividedByLayer | None:
     """The division that a layer shows best; ``None`` if none shows enough.
 
     A drift in what labels mean shows in the last layer, one of a sensor in the first; the cosine of
     all coordinates mixes that with what all clients share elsewhere. A layer is one of several, and
     of few coordinates: so its groups must lie far beyond the limit and beyond the scatter of its own
-    cosines, have at least half of the least clients each, and be those that all coordinates part best.
+    cosines, and have at least half of the least clients each.
 
     Args:
-        roots: (n, n) cosines of all coordinates' roots.
         layers: (n, n) cosines each.
         reliability: (n,) share of each change that is not noise; ``None`` if not known.
     """
-    if len(roots) < LEAST_CLIENTS or not layers:
-        return None
-    least = LEAST_CLIENTS // 2
-    _, expected = best_division(roots, reliability, least)
     found, best = None, 0.0
     for number, cosines in enumerate(layers):
-        margin, divided = best_division(cosines, reliability, least, MARGIN)
-        if divided is None or expected is None or margin <= best or (divided.sides != expected.sides).any():
+        if len(cosines) < LEAST_CLIENTS:
             continue
-        if scatters(cosines, divided.sides) >= LEAST_SCATTERS:
+        margin, divided = best_division(cosines, reliability, LEAST_CLIENTS // 2, MARGIN)
+        if divided is not None and margin > best and scatters(cosines, divided.sides) >= LEAST_SCATTERS:
             found, best = DividedByLayer(divided, number), margin
     return found
 
