@@ -7,7 +7,7 @@ from itertools import groupby
 from edge_agent.drift.losses import HUBER_DELTA, Kind, LossName
 from edge_agent.drift.rises import clip_losses
 from edge_agent.link.database import Database
-from edge_agent.samples.record import LabelledRow
+from edge_agent.samples.record import LabelledRow, Part
 from edge_agent.samples.scoring import row_losses, row_right
 from edge_agent.wire.messages.event import CountsBucket, CountsEvent
 
@@ -76,12 +76,15 @@ class HoldoutCounts:
         Raises:
             StorageError: nothing was counted.
         """
-        holdout = sorted((row for row in rows if row.holdout), key=self._key)
-        if not holdout:
+        buckets: dict[_Key, list[LabelledRow]] = {}
+        for row in rows:
+            if row.part is Part.HOLDOUT:
+                buckets.setdefault(self._key(row), []).append(row)
+        if not buckets:
             return
         with self._db.transaction():
-            for key, members in groupby(holdout, key=self._key):
-                self._count(key, list(members))
+            for key, members in buckets.items():
+                self._count(key, members)
             self._db.execute("DELETE FROM holdout WHERE place <= (SELECT max(place) FROM holdout) - ?", (BUCKETS_KEPT,))
 
     def dirty(self) -> list[CountsEvent]:

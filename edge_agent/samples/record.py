@@ -161,11 +161,6 @@ class LabelledRow(NamedTuple):
     cohort: str
     task: str | None = None
 
-    @property
-    def holdout(self) -> bool:
-        """Whether it is kept apart from training."""
-        return self.part is Part.HOLDOUT
-
 
 @dataclass(frozen=True, slots=True)
 class SampleSet:

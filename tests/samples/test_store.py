@@ -49,7 +49,7 @@ def test_a_joined_row_tells_what_was_served(db: Database) -> None:
     served = Predictions(np.arange(4, dtype=np.float32).reshape(1, 4), "c" * 64, "d" * 64, 7, "c3")
     store.add(batch(5, holdouts=[True]), served, 0.0)
     (row,) = store.label([Label("s5", 2.0)], 1.0)
-    assert (row.arrival, row.id, row.time_s, row.part, row.holdout) == (1, "s5", 5.0, Part.HOLDOUT, True)
+    assert (row.arrival, row.id, row.time_s, row.part) == (1, "s5", 5.0, Part.HOLDOUT)
     assert (row.bundle, row.weights, row.version, row.cohort) == ("c" * 64, "d" * 64, 7, "c3")
     assert row.output.tolist() == [0.0, 1.0, 2.0, 3.0]
     assert row.output.dtype == np.float32
