@@ -105,6 +105,8 @@ def _statistic(monitor: MonitorStatus) -> str:
 
 def _seen(monitor: MonitorStatus) -> str:
     which = "labelled samples" if monitor.sees == "labelled" else "samples as served"
+    if monitor.only_task is not None:
+        which += f" (of task {monitor.only_task} only: no other task is watched without labels)"
     until = "" if monitor.judged_time_s is None else f", the latest of {time_words(monitor.judged_time_s)}"
     return f"{monitor.batches} batches of {monitor.batch_size} {which}{until}, {monitor.waiting} wait"
 

@@ -35,6 +35,7 @@ class MonitorStatus(_Part):
     Attributes:
         name: as in the bundle's manifest.
         sees: ``labelled`` samples in the order of their labels, or samples as they are ``served``.
+        only_task: of a bundle with several tasks, the one whose samples it sees, the first; None: it sees all samples.
         flags: whether its alarm can raise a flag, as things stand; one that cannot only warns.
         batches: judged so far, over all weights.
         batch_size: samples a batch.
@@ -48,6 +49,7 @@ class MonitorStatus(_Part):
 
     name: str
     sees: Literal["labelled", "served"]
+    only_task: str | None = None
     level: Level = "none"
     flags: bool = True
     batches: int = 0

@@ -14,7 +14,7 @@ from edge_agent.drift.policy.verdict import Role, activated
 from edge_agent.errors import ConfigError, DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
-from edge_agent.runtime.watch_batches import ServedBatches, observed, of_task
+from edge_agent.runtime.watch_batches import ServedBatches, inputs_alone, observed, of_task
 from edge_agent.runtime.watch_held import Held, ServedPart
 from edge_agent.runtime.watch_judging import Judged, Judging
 from edge_agent.runtime.watch_labels import labels_noted, looked_at, served_noted
@@ -243,7 +243,8 @@ class DriftWatch:
         first_task = active.tasks[0] if active.tasks else None
         for batch, made in served:
             if made.weights == active.made_by:
-                piece = of_task(observed(batch, made, inputs), batch.tasks, first_task)
+                piece = observed(batch, made, inputs)
+                piece = inputs_alone(piece) if self.rules.inputs_alone else of_task(piece, batch.tasks, first_task)
                 if len(piece):
                     yield piece
 

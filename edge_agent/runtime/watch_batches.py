@@ -141,6 +141,12 @@ def of_task(piece: Observed, tasks: Sequence[str | None], first: str | None) -> 
     return _rows_of(piece, np.flatnonzero([task in (None, first) for task in tasks]))
 
 
+def inputs_alone(piece: Observed) -> Observed:
+    """Without outputs and embeddings, as monitors see the samples of several tasks: those have different ones."""
+    nothing = np.zeros((len(piece), 0), np.float32)
+    return Observed(piece.ids, piece.times_s, piece.features, nothing, None, piece.faulty)
+
+
 def _rows_of(whole: Observed, rows: NDArray[np.intp]) -> Observed:
     return Observed(
         ids=[whole.ids[row] for row in rows.tolist()],

@@ -21,6 +21,7 @@ from edge_agent.drift.policy.catalogue import (
 )
 from edge_agent.drift.policy.season import DAY_OF_WEEK, EPOCH_DAY_OFFSET_S, HOUR_OF_DAY, SeasonParams
 from edge_agent.drift.policy.verdict import PolicyParams, Role
+from edge_agent.drift.unlabelled.params import LabelFreeParams
 from edge_agent.errors import ConfigError
 from edge_agent.model.bundle import Bundle
 from edge_agent.wire.blobs import sha256_hex
@@ -78,6 +79,14 @@ class WatchRules:
     def every(self) -> tuple[Watched, ...]:
         """All that has a state."""
         return (self.labelled, *self.served, *(() if self.arrivals is None else (self.arrivals,)))
+
+    @property
+    def inputs_alone(self) -> bool:
+        """Whether the bundle has several tasks and its monitors without labels judge inputs, so those of all tasks."""
+        if len(self.manifest.tasks) < 2 or not self.served or self.arrivals is not None:
+            return False
+        params = [one.monitor.params for one in self.served]
+        return all(isinstance(one, LabelFreeParams) and one.judges_inputs_alone for one in params)
 
     @property
     def own_weights(self) -> str:

@@ -96,6 +96,7 @@ def _monitor(watch: DriftWatch, rules: WatchRules, at: Standing, one: Monitor) -
     return MonitorStatus(
         name=one.name,
         sees="labelled" if one.role is Role.LABELLED else "served",
+        only_task=None if one.role is Role.LABELLED else _only_task(rules),
         level=at.policy.level(role).value,
         flags=may_flag(rules.policy, role, labels=standing(rules.policy, at.facts)),
         batches=at.batches.get(one.name, 0),
@@ -109,6 +110,12 @@ def _monitor(watch: DriftWatch, rules: WatchRules, at: Standing, one: Monitor) -
         attributions=[] if finding is None else _changed(finding),
         problem=watch.problems.get(one.name, ""),
     )
+
+
+def _only_task(rules: WatchRules) -> str | None:
+    """What monitors without labels are calibrated for, where other tasks' samples come too."""
+    tasks = rules.manifest.tasks
+    return tasks[0].name if len(tasks) > 1 and not rules.inputs_alone else None
 
 
 def _changed(finding: Finding) -> list[Changed]:

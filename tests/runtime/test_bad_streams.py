@@ -71,7 +71,8 @@ def made_bundle(folder: Path, rows: int, sensors: int = SENSORS) -> Bundle:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return made_bundle(tmp_path_factory.mktemp("bad"), 1200)
+    # of 2,400 rows: one false alarm in 150 batches is promised, and a stream here has about 40
+    return made_bundle(tmp_path_factory.mktemp("bad"), 2400)
 
 
 @dataclass

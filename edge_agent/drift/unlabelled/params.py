@@ -83,6 +83,11 @@ class LabelFreeParams:
         return np.concatenate([self.level, self.signal_level[self.scoring.shares :]])
 
     @property
+    def judges_inputs_alone(self) -> bool:
+        """Neither outputs nor embeddings."""
+        return not self.scoring.outputs and not len(self.scoring.centre)
+
+    @property
     def signals(self) -> int:
         """How many of the statistics are Fed-ADE's."""
         return COMPARISONS * len(self.turn_spread)
