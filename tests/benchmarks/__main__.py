@@ -14,6 +14,7 @@
 ``python -m tests.benchmarks attribution`` makes sensors drift and asks which are named: minutes.
 ``python -m tests.benchmarks drift_replay`` replays real recordings as `edge-agent drift replay` does: a minute or two.
 ``python -m tests.benchmarks false_alarms`` counts false alarms against what is promised: `--quick` is seconds.
+``python -m tests.benchmarks label_free_level`` does the same for the monitor without labels: `--quick` is seconds.
 ``python -m tests.benchmarks estimated_accuracy`` sets accuracies without labels beside the true ones: minutes.
 ``python -m tests.benchmarks sensor_faults`` puts faults and drifts into recorded sensors: `--quick` is a minute.
 ``python -m tests.benchmarks labelling`` asks whether labelling that leans is found: a minute; `--quick` is seconds.
@@ -43,6 +44,7 @@ WITH_OPTIONS = (
     "fleet_load",
     "gas_drift_cohorts",
     "hostile",
+    "label_free_level",
     "labelling",
     "learning_quality",
     "recurring",

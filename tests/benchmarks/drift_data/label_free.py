@@ -31,7 +31,7 @@ def sweep(drawn: Drawn) -> Swept:
             raise ValueError("the streams have no features: draw them wide")
         used = slice(first, first + (int(streams.lengths[number]) - first) // BATCH * BATCH)
         every = (streams.features, streams.outputs, streams.embeddings)
-        found: Floats = fits[streams.groups[number]](_observed(*(values[number, used] for values in every)))
+        found: Floats = fits[streams.groups[number]](observed(*(values[number, used] for values in every)))
         return found
 
     return sweep_paths(drawn, path, BATCH)
@@ -40,7 +40,7 @@ def sweep(drawn: Drawn) -> Swept:
 def _fit(drawn: Drawn, rows: Rows, judged: Judged, number: int) -> Callable[[Observed], Floats]:
     count = rows.features.shape[1]
     reference = Reference(
-        observed=_observed(rows.features, judged.outputs, judged.embeddings),
+        observed=observed(rows.features, judged.outputs, judged.embeddings),
         losses=judged.losses,
         labels=rows.labels,
         classes=drawn.task.net.classes or None,
@@ -60,6 +60,7 @@ def _fit(drawn: Drawn, rows: Rows, judged: Judged, number: int) -> Callable[[Obs
     return path
 
 
-def _observed(features: NDArray[Any], outputs: NDArray[Any], embeddings: NDArray[Any]) -> Observed:
+def observed(features: NDArray[Any], outputs: NDArray[Any], embeddings: NDArray[Any]) -> Observed:
+    """Samples of (n, f) features, (n, k) outputs and (n, d) embeddings, without ids and times."""
     ids = [""] * len(features)
     return Observed(ids, np.zeros(len(features)), features.astype(np.float32), outputs, embeddings)
