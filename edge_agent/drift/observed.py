@@ -1,5 +1,6 @@
 """What monitors are shown: samples as they were served, and samples whose labels have come."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,3 +67,9 @@ class Labelled:
         """Rows ``start`` to before ``stop``: views."""
         some = slice(start, stop)
         return Labelled(self.ids[some], self.times_s[some], self.losses[some], self.delays_s[some])
+
+
+def all_finite(numbers: NDArray[Any]) -> bool:
+    """Whether all are: one that is not makes a sum so, as large ones may; only then is each looked at."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(np.add.reduce(numbers, axis=None)) or bool(np.isfinite(numbers).all())

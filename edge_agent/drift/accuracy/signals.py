@@ -7,6 +7,7 @@ functions is averaged over a window, so that a window of any length is one vecto
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ Floats = NDArray[np.float64]
 
 AXES, AXES_ROWS = 16, 1000
 COLUMNS_CAP = 4096
+NARROW = 512
 SHARE_COLUMNS = 15
 """Classes whose probabilities are averaged on their own, the most frequent ones."""
 STEPS = (0.1, 0.5, 0.9)
@@ -73,7 +75,7 @@ class SignalMap:
         columns = np.unique(np.linspace(0, every - 1, min(every, COLUMNS_CAP)).astype(np.int64))
         table = _table(observed, columns)
         blocks = np.where(columns < inputs, (columns < inputs).sum(), (columns >= inputs).sum())
-        centre, deviation = table.mean(axis=0), table.std(axis=0)
+        centre, deviation = (told(axis=0, dtype=np.float64) for told in (table.mean, table.std))
         deviation = np.maximum(deviation, 1e-6 * np.abs(centre) + _TINY)
         rate = 1.0 / (deviation * np.sqrt(blocks))
         axes, spread = _principal((table - centre) * rate)
@@ -138,11 +140,13 @@ class SignalMap:
         if _widths(observed) != (self.inputs, self.embedded):
             raise DataError(f"accuracy: rows of {sum(_widths(observed))} numbers, not {self.inputs + self.embedded}")
         table = _table(observed, self.columns)
-        table -= self.centre
-        table *= self.rate
+        centre, rate, axes = self._as(table.dtype)
+        table -= centre
+        table *= rate
         scaled = np.clip(table, -_FAR, _FAR, out=table)
-        along = by_batch(scaled, self.axes.T, size or len(scaled))
-        beside = np.maximum(np.einsum("ij,ij->i", scaled, scaled) - np.einsum("ij,ij->i", along, along), 0.0)
+        along = by_batch(scaled, axes, size or len(scaled)).astype(np.float64, copy=False)
+        whole = np.einsum("ij,ij->i", scaled, scaled)
+        beside = np.maximum(whole - np.einsum("ij,ij->i", along, along), 0.0)
         along /= self.spread
         np.clip(along, -5.0, 5.0, out=along)
         raw = np.empty((len(along), along.shape[1] + 4))
@@ -150,6 +154,16 @@ class SignalMap:
         raw[:, 3] = np.log(beside + 1e-4)
         raw[:, 4:] = along
         return raw, self._of_outputs(observed.outputs, raw)
+
+    def _as(self, kind: "np.dtype[Any]") -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Centre, rate and (c, q) axes in the table's type."""
+        if kind == np.float64:
+            return self.centre, self.rate, self.axes.T
+        return self._short
+
+    @cached_property
+    def _short(self) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+        return self.centre.astype(np.float32), self.rate.astype(np.float32), self.axes.T.astype(np.float32)
 
     def _of_outputs(self, outputs: NDArray[Any], raw: Floats) -> Floats:
         """Fill the first two signals; the listed classes' probabilities."""
@@ -211,7 +225,7 @@ def _widths(observed: Observed) -> tuple[int, int]:
     return math.prod(observed.features.shape[1:]), embedded
 
 
-def _table(observed: Observed, columns: NDArray[np.int64]) -> Floats:
+def _table(observed: Observed, columns: NDArray[np.int64]) -> NDArray[Any]:
     """(n, c) the columns that are looked at, of features and embeddings side by side."""
     rows, (inputs, embedded) = len(observed.features), _widths(observed)
     if len(columns) == inputs + embedded:
@@ -221,5 +235,6 @@ def _table(observed: Observed, columns: NDArray[np.int64]) -> Floats:
         parts = [observed.features.reshape(rows, -1)[:, columns[columns < inputs]]]
         if observed.embeddings is not None:
             parts.append(observed.embeddings.reshape(rows, -1)[:, columns[columns >= inputs] - inputs])
-    table = np.empty((rows, len(columns)))
-    return np.concatenate(parts, axis=1, out=table)
+    # many columns in half the width: what they are summed up to is known to six digits, which is more than it means
+    table: NDArray[Any] = np.empty((rows, len(columns)), np.float64 if len(columns) <= NARROW else np.float32)
+    return np.concatenate(parts, axis=1, out=table, casting="same_kind")

@@ -1,6 +1,5 @@
 """The screen: each reading of each sensor, before anything judges it or learns from it."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,7 @@ from edge_agent.drift.faults.report import FaultReport, Screened
 from edge_agent.drift.faults.state import FaultState, PartState
 from edge_agent.drift.faults.stretch import Stretch
 from edge_agent.drift.faults.window import WINDOW, is_odd, taken_in
-from edge_agent.drift.observed import Observed
+from edge_agent.drift.observed import Observed, all_finite
 
 
 def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[FaultState, Screened]:
@@ -135,12 +134,6 @@ def _filled(times_s: NDArray[np.float64], before_s: float) -> NDArray[np.float64
 def _named(params: FaultParams, part: PartParams, report: FaultReport) -> FaultReport:
     sensor = part.first + report.sensor
     return replace(report, sensor=sensor, name=params.channels.names[sensor], unit=params.channels.units[sensor])
-
-
-def all_finite(features: NDArray[Any]) -> bool:
-    """Whether all numbers are: one that is not makes a sum so, as large ones may."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(np.add.reduce(features, axis=None)) or bool(np.isfinite(features).all())
 
 
 def _not_finite(features: NDArray[Any], faulty: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:

@@ -83,15 +83,23 @@ class Intake:
         return np.delete(np.arange(self.features), self.alone)
 
     @cached_property
-    def _signs(self) -> NDArray[np.float32]:
-        """(others,) random signs over the root of a group's size; a group is a stretch of the others."""
+    def _size(self) -> np.float32:
+        """Of the random signs: one over the root of a group's size; a group is a stretch of the others."""
+        return np.float32(1.0 / np.sqrt(max(1.0, len(self.centre) / GROUPS)))
+
+    @cached_property
+    def _scaled(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """(f,) centre, and signed units: 0 for those that are channels themselves, so that nothing is picked out."""
         rng = np.random.default_rng(_SIGNS_SEED)
         signs = rng.choice(np.array([-1.0, 1.0], np.float32), len(self.centre))
-        return np.asarray(signs / np.sqrt(max(1.0, len(signs) / GROUPS)), np.float32)
+        centre, per_unit = np.zeros((2, self.features), np.float32)
+        centre[self._others], per_unit[self._others] = self.centre, self.per_unit * signs * self._size
+        return centre, per_unit
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
-        return np.linspace(0, len(self.centre), GROUPS, endpoint=False).astype(np.int64)
+        """Where each group begins among all features."""
+        return self._others[np.linspace(0, len(self.centre), GROUPS, endpoint=False).astype(np.int64)]
 
     def __call__(self, features: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[Any]:
         """(n, channels) float64 (float32 or float64 where features are channels), NaN where a channel has no value.
@@ -127,17 +135,22 @@ class Intake:
 
     def _grouped(self, features: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[np.float64]:
         """What is missing among the others counts as their centre; a group of which more is missing has no value."""
-        rest = (features[:, self._others] - self.centre) * self.per_unit
-        np.clip(rest, -_CAP, _CAP, out=rest)
-        rest *= self._signs
+        centre, per_unit = self._scaled
+        told = features - centre
+        told *= per_unit
+        np.clip(told, -_CAP * self._size, _CAP * self._size, out=told)
         alone = features[:, self.alone].astype(np.float64)
         if missing is None:
-            return np.concatenate([alone, np.add.reduceat(rest, self._starts, axis=1)], axis=1)
-        gone = missing[:, self._others]
+            return np.concatenate([alone, np.add.reduceat(told, self._starts, axis=1)], axis=1)
+        told[missing] = 0.0
         alone = np.where(missing[:, self.alone], np.nan, alone)
-        sums = np.add.reduceat(np.where(gone, 0.0, rest), self._starts, axis=1)
-        lost = np.add.reduceat(gone.astype(np.float64), self._starts, axis=1)
-        sizes = np.diff(self._starts, append=gone.shape[1])
+        sums = np.add.reduceat(told, self._starts, axis=1).astype(np.float64)
+        gone = missing.astype(np.float64)
+        gone[:, self.alone] = 0.0
+        lost = np.add.reduceat(gone, self._starts, axis=1)
+        own = np.zeros(self.features)
+        own[self._others] = 1.0
+        sizes = np.add.reduceat(own, self._starts)
         return np.concatenate([alone, np.where(lost > _LOST_SHARE * sizes, np.nan, sums)], axis=1)
 
 

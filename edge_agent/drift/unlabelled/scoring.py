@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.observed import Observed
+from edge_agent.drift.observed import Observed, all_finite
 from edge_agent.drift.products import by_batch
 from edge_agent.drift.unlabelled.answers import (
     SHARES_CAP,
@@ -163,10 +163,11 @@ class Scoring:
             seen: batches of ``size`` samples, one after the other; each scores as it would alone, bit for bit.
         """
         features = self._fitting(seen)
-        whole = seen.faulty is None and self.intake.kind == "features"
+        whole = seen.faulty is None and (self.intake.kind == "features" or all_finite(features))
         if not whole or (self.outputs and self.classes is None and not np.isfinite(seen.outputs).all()):
             return None
-        return Scored(self._scores(features, self._said(seen, None, size), size), features, True)
+        channels = self.intake(features, None)
+        return Scored(self._scores(channels, self._said(seen, None, size), size), channels, True)
 
     def _fitting(self, seen: Observed) -> NDArray[Any]:
         """The features, (n, f).

@@ -64,6 +64,23 @@ def test_100000_features_become_256_channels() -> None:
     assert np.abs((after - before)[:, -GROUPS:]).mean() > 0.3 * deviation
 
 
+def test_groups_are_signed_sums_of_clipped_standardised_values() -> None:
+    rng = np.random.default_rng(4)
+    features = rng.normal(3.0, 2.0, size=(200, 1000)).astype(np.float32)
+    intake = Intake.of(features, [f"x{place}" for place in range(1000)], ("",) * 1000)
+    features[7, 1] = 1e6  # of no channel of its own
+
+    sums = intake(features, None)[:, ALONE:]
+
+    others = np.delete(np.arange(1000), intake.alone)
+    standard = np.clip((features[:, others] - intake.centre) * intake.per_unit, -4.0, 4.0)
+    starts = np.linspace(0, len(others), GROUPS, endpoint=False).astype(int)
+    for group, (start, stop) in enumerate(zip(starts, [*starts[1:], len(others)], strict=True)):
+        signs = np.linalg.lstsq(standard[:, start:stop], sums[:, group], rcond=None)[0]
+        np.testing.assert_allclose(np.abs(signs), np.sqrt(GROUPS / len(others)), rtol=1e-3)
+    assert sums.std(axis=0) == pytest.approx(np.ones(GROUPS), abs=0.4)
+
+
 def test_what_little_is_missing_in_a_group_counts_as_its_mean_and_of_more_there_is_no_value() -> None:
     """Else a dead sensor in a group of two would alone look like a drift of the group."""
     rng = np.random.default_rng(3)
