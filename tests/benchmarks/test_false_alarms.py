@@ -9,7 +9,8 @@ import pytest
 from tests.benchmarks.false_alarms import save, summaries
 from tests.benchmarks.false_alarms_data.candidates import NAMES, fit_of
 from tests.benchmarks.false_alarms_data.level import Rate, count, first_alarms
-from tests.benchmarks.false_alarms_data.worlds import WORLDS, World
+from tests.benchmarks.false_alarms_data.rise_chart import chart
+from tests.benchmarks.false_alarms_data.worlds import WORLDS, Stretch, World
 
 
 def test_alarms_are_counted_until_each_streams_first() -> None:
@@ -48,3 +49,11 @@ def test_calibrations_of_several_worlds_are_summed_up_together() -> None:
     (words,) = summaries(found)
     assert words.startswith("  e-detector, 50 effective at 1e-02: 4 calibrations, ratio median 1.10")
     assert "at most 1.5 in 75%" in words
+
+
+def test_the_picture_of_a_stretch_has_its_parts_and_both_halves_means() -> None:
+    losses = np.append(np.full(600, 0.25), np.full(600, 0.5))
+    drawn = chart(Stretch("toy", losses, ()))
+    assert drawn.count("<circle") == 10
+    assert "mean 0.25" in drawn
+    assert "mean 0.50" in drawn

@@ -65,10 +65,11 @@ class Stretch:
 
 def stretches(folder: Path) -> list[Stretch]:
     """All real data; the nets are trained anew, seconds each."""
-    return [_stretch(name, folder) for name in TASKS]
+    return [stretch(name, folder) for name in TASKS]
 
 
-def _stretch(name: str, folder: Path) -> Stretch:
+def stretch(name: str, folder: Path) -> Stretch:
+    """One of them, by its name in the tasks."""
     task = load(name, folder)
     losses: Callable[..., Floats] = lambda rows: task.net.judge(rows).losses  # noqa: E731
     return Stretch(name, losses(task.pool), tuple(losses(rows) for rows in task.later))
