@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from edge_agent.errors import DataError, EdgeError, StorageError, WireError
 from edge_agent.link.durable import read_file, write_file
@@ -54,6 +55,7 @@ DETAIL_CHARS = 1000
 PROOF_SAMPLES = 2000
 ALLOCATION_FAILURES = ("Failed to allocate memory", "bad_alloc", "bad allocation")
 JOB_CAP_BYTES = 1024 * 1024
+Samples = TypeVar("Samples", SampleSet, FeatureSet)
 
 
 def main(arguments: list[str]) -> int:
@@ -127,12 +129,16 @@ def _train(job: TrainingJob, bundle: Bundle, base: Weights, folder: Path, starte
         tell=lambda progress: tell_over(sys.stdout.fileno(), progress),
     )
     try:
+        of_head = is_of_head(bundle, job.training_graph)
         if is_label_free(bundle, job.training_graph):
-            seen, judged = _unlabelled(job, bundle), Data(proof.features, proof.labels)
+            seen = _unlabelled(job, bundle)
+            if of_head:
+                seen, proof, metrics["embeddings-computed"] = _embedded(job, bundle, base, seen, proof)
+            judged = Data(proof.features, proof.labels)
             outcome = run_label_free_round(bundle, base, seen.features, job, held_out=judged, watch=watch)
         else:
             samples = _samples(job, bundle)
-            if is_of_head(bundle, job.training_graph):
+            if of_head:
                 samples, proof, metrics["embeddings-computed"] = _embedded(job, bundle, base, samples, proof)
             outcome = run_local_round(
                 bundle,
@@ -202,8 +208,8 @@ def _proof(job: TrainingJob, bundle: Bundle) -> SampleSet:
 
 
 def _embedded(
-    job: TrainingJob, bundle: Bundle, base: Weights, samples: SampleSet, proof: SampleSet
-) -> tuple[SampleSet, SampleSet, int]:
+    job: TrainingJob, bundle: Bundle, base: Weights, samples: Samples, proof: SampleSet
+) -> tuple[Samples, SampleSet, int]:
     """The samples as the head sees them, and how many passed the frozen part for that."""
     embedder = Embedder(bundle, base, EmbeddingCache(job.embeddings_file), threads=job.limits.threads)
     judged, trained = (embedder.embed(part.ids, part.features) for part in (proof, samples))

@@ -13,6 +13,7 @@ from server_bridge.bundles.gradients.batch_statistics import is_batch_normalisat
 from server_bridge.bundles.gradients.expansion import expanded
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.graph import read_by
+from server_bridge.bundles.gradients.objective import Objective
 from server_bridge.bundles.gradients.training_graph import Plan, TrainingGraph, training_graph
 from server_bridge.bundles.settings import BuildSettings
 
@@ -86,6 +87,8 @@ def cut_head(served: onnx.ModelProto, trainable: Collection[str], embedding: str
 def head_graphs(head: Head, settings: BuildSettings) -> list[TrainingGraph]:
     """The head's training graph by every optimiser, ``head-<optimiser>``; with a proximal term ``prox-head-...``.
 
+    Without labels ``entropy-head-...`` and ``pseudo-label-head-...``, where the settings want these objectives.
+
     Raises:
         DataError: an operator of the head has no gradient rule (node, operator, attribute named).
     """
@@ -93,18 +96,21 @@ def head_graphs(head: Head, settings: BuildSettings) -> list[TrainingGraph]:
     renewed = {name for node in norms for name in node.input[3:5]} if settings.statistics == "batch" else set()
     trainable = [name for name in head.trainable if name not in renewed]
     forward = Forward.read(expanded(for_training(head.model), set(trainable)))
+    objectives = {"head": settings.objective()}
+    objectives |= {"prox-head": settings.objective()} if settings.proximal else {}
+    objectives |= {f"{loss}-head": Objective(loss) for loss in settings.label_free}
     planned = [
         Plan(
-            f"{prefix}-{optimiser}",
+            f"{name}-{optimiser}",
             trainable,
-            settings.objective(),
+            objective,
             optimiser,
             statistics="batch" if renewed else "frozen",
-            anchored=prefix != "head",
+            anchored=name == "prox-head",
             weight_decay=settings.weight_decay,
             embedding=head.embedding,
         )
-        for prefix in ("head", "prox-head")[: 2 if settings.proximal else 1]
+        for name, objective in objectives.items()
         for optimiser in settings.optimisers
     ]
     return [training_graph(forward, head.model.graph.output[0].name, plan) for plan in planned]

@@ -6,14 +6,17 @@ from contextlib import closing
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from edge_agent.link.database import open_database
+from edge_agent.model.bundle import Bundle
 from edge_agent.samples.record import Label, SampleBatch
 from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import Served
 from edge_agent.training.job import RESULT_FILE, UPDATE_FILE, WorkDone, WorkFailed, read_result
 from edge_agent.wire.codec import encode
 from edge_agent.wire.manifest import TensorSpec
+from edge_agent.wire.updates import decode_update
 from tests.training.jobs import training_job
 from tests.training.label_free_bundle import CLASSES, FEATURES, gaussian, label_free_bundle
 
@@ -35,8 +38,12 @@ def _store(path: Path, count: int, labelled: int) -> None:
         store.label([Label(f"s{row}", int(labels[row])) for row in range(labelled)], now_s=0.0)
 
 
-def _work(tmp_path: Path, count: int, labelled: int, **changes: object) -> WorkDone | WorkFailed:
-    bundle = label_free_bundle(tmp_path / "net")
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    return label_free_bundle(tmp_path_factory.mktemp("made") / "net")
+
+
+def _work(bundle: Bundle, tmp_path: Path, count: int, labelled: int, **changes: object) -> WorkDone | WorkFailed:
     _store(tmp_path / "samples.db", count, labelled)
     job = training_job(
         bundle, tmp_path / "samples.db", **{"training_graph": "entropy-sgd", "batch_size": 32, **changes}
@@ -47,8 +54,10 @@ def _work(tmp_path: Path, count: int, labelled: int, **changes: object) -> WorkD
     return read_result((tmp_path / RESULT_FILE).read_bytes())
 
 
-def test_samples_whose_labels_never_came_make_an_update_that_labelled_ones_judge(tmp_path: Path) -> None:
-    done = _work(tmp_path, 400, 60, schedule="fed-ade", learning_rate=0.2, learning_rate_min=0.02, label_shift=False)
+def test_samples_whose_labels_never_came_make_an_update_that_labelled_ones_judge(made: Bundle, tmp_path: Path) -> None:
+    done = _work(
+        made, tmp_path, 400, 60, schedule="fed-ade", learning_rate=0.2, learning_rate_min=0.02, label_shift=False
+    )
     assert isinstance(done, WorkDone), done
     assert done.metrics["proof-examples"] == 60
     assert done.metrics["num-examples"] > 200
@@ -57,7 +66,23 @@ def test_samples_whose_labels_never_came_make_an_update_that_labelled_ones_judge
     assert (tmp_path / UPDATE_FILE).stat().st_size > 100
 
 
-def test_a_store_without_samples_ends_as_too_few(tmp_path: Path) -> None:
-    failed = _work(tmp_path, 2, 2)
+@pytest.mark.parametrize("graph", ["entropy-head-adam", "pseudo-label-head-sgd"])
+def test_the_head_alone_trains_without_labels_on_embeddings_that_are_kept(
+    made: Bundle, tmp_path: Path, graph: str
+) -> None:
+    cache = {"training_graph": graph, "learning_rate": 0.01, "embeddings_file": tmp_path / "embeddings.cache"}
+    done = _work(made, tmp_path, 400, 60, **cache)
+    assert isinstance(done, WorkDone), done
+    samples = done.metrics["num-examples"] + done.metrics["proof-examples"]
+    assert done.metrics["embeddings-computed"] == samples
+    assert done.metrics["proof-loss-after"] != done.metrics["proof-loss-before"]
+    head = [spec for spec in made.manifest.trainable if spec.name in made.training_graph(graph).trainable]
+    moved = decode_update((tmp_path / UPDATE_FILE).read_bytes(), "fp16", head)
+    assert len(moved) == 2
+    assert all(np.abs(delta).max() > 0 for delta in moved.values())
+
+
+def test_a_store_without_samples_ends_as_too_few(made: Bundle, tmp_path: Path) -> None:
+    failed = _work(made, tmp_path, 2, 2)
     assert isinstance(failed, WorkFailed)
     assert failed.reason == "too-few-samples"
