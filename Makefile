@@ -8,11 +8,13 @@ GATEWAYS ?= 10
 REPORT ?= demo-report
 DEMO_ARGS ?=
 BENCH_ARGS ?=
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 FUZZ_SECONDS ?= 60
 SOAK_ARGS ?= --kills 300 --seed 0
-LONG_WAITS := tests/link_faults/test_bad_links.py tests/link_faults/test_doubles.py
-LONG_SITES := tests/link_faults tests/hostile tests/security tests/deploy tests/e2e/test_readme.py tests/e2e/test_footprint.py
+LONG_WAITS := tests/link_faults/test_bad_links.py tests/link_faults/test_doubles.py tests/e2e/test_watchdog.py \
+	tests/e2e/test_storage_faults.py
+LONG_SITES := tests/link_faults tests/hostile tests/security tests/deploy tests/e2e/test_readme.py \
+	tests/e2e/test_footprint.py tests/e2e/test_kills.py tests/e2e/test_bridge_disk.py
 LOCKS := deploy/locks
 
 .PHONY: help setup setup-ci oracle mosquitto demo test test-long check format lint types contracts docs demo-check fuzz soak bench clean
@@ -41,7 +43,8 @@ demo: setup mosquitto ## the main job: a drifting fleet repairs itself
 	$(BIN)/server-bridge demo --gateways $(GATEWAYS) --seed $(SEED) --report $(REPORT) $(DEMO_ARGS)
 
 test: setup mosquitto ## the tests, without the long ones
-	$(BIN)/python -m pytest -m "not long" -n $(TEST_PROCESSES)
+	@# a seventh of the time is waiting: one process more than this has cores; each begins with a part of its own
+	$(BIN)/python -m pytest -m "not long" -n $(TEST_PROCESSES) --dist worksteal
 
 test-long: setup mosquitto ## kills, bad links, floods, installations: half a minute or more each
 	@# mostly waiting, so in three parts side by side

@@ -1,12 +1,11 @@
 """One adaptation: rounds, each committed whole, then one release."""
 
-import math
 import time
 from collections.abc import Callable, Mapping, Set
 
 import structlog
 
-from edge_agent.errors import DataError, EdgeError, StorageError, TransientError
+from edge_agent.errors import EdgeError, TransientError
 from edge_agent.wire.codec import Scalar
 from edge_agent.wire.manifest import TrainableSpec
 from edge_agent.wire.tensors import Weights, decode_weights, encode_weights
@@ -19,19 +18,18 @@ from server_bridge.flower.grid import MqttGrid
 from server_bridge.flower.state import decode_state, encode_state
 from server_bridge.flower.strategies import (
     StrategySettings,
-    export_memory,
     export_strategy,
-    import_memory,
     import_strategy,
     make_strategy,
 )
 from server_bridge.rounds.flags import OpenFlags
 from server_bridge.rounds.lineage import Moment, record_abandoned, record_round
 from server_bridge.rounds.release_book import Releases
+from server_bridge.rounds.round_records import counted, counted_facts, counted_words, useless, without_result
 from server_bridge.rounds.round_settings import RoundSettings, grid_settings
-from server_bridge.store.adaptations import DONE, FAILED, RUNNING, Adaptation, RoundRecord
+from server_bridge.rounds.strategy_memory import StrategyMemory
+from server_bridge.store.adaptations import DONE, FAILED, RUNNING, Adaptation
 from server_bridge.store.bundles import BundleFolder
-from server_bridge.store.participation import left_out_words
 from server_bridge.store.store import Store
 
 _ATTEMPT_KEY = "clma-attempt"
@@ -71,6 +69,7 @@ class AdaptationRunner:
         self._bundles = bundles
         self._releases = releases
         self._strategy = strategy
+        self._memory = StrategyMemory(store, strategy)
         self._settings = settings
         self._open_flags = open_flags
         self._stopped = stopped
@@ -126,7 +125,7 @@ class AdaptationRunner:
         outcome, state = self._train(adaptation, flags)
         if self._stopped(0.0):
             return
-        problem = _useless(adaptation, outcome, flags)
+        problem = useless(adaptation, outcome, flags.gateways)
         if problem is None:
             self._commit(adaptation, outcome, flags, started_s, self._store.blobs.put(state))
         else:
@@ -146,7 +145,7 @@ class AdaptationRunner:
             import_strategy(strategy, decode_state(self._store.blobs.read(adaptation.state)))
         elif isinstance(strategy, CLMA):
             self._place(strategy, adaptation, nodes)
-            self._remind(strategy, adaptation.bundle)
+            self._memory.remind(strategy, adaptation.bundle)
         arrays = self._weights(adaptation, ROOT)
         asked = grid_settings(self._settings, self._bundles, adaptation, arrays)
         grid = MqttGrid(self._fleet, asked, cancelled=lambda: self._stopped(0.0))
@@ -160,37 +159,13 @@ class AdaptationRunner:
         placed = {nodes[gateway]: cohort for gateway, cohort in members.items() if gateway in nodes}
         strategy.place(placed, {cohort: self._weights(adaptation, cohort) for cohort in adaptation.base})
 
-    def _remind(self, strategy: CLMA, bundle: str) -> None:
-        """What the adaptation before left helps, and is not needed."""
-        memory = self._store.adaptations.memories().get(bundle)
-        if memory is None:
-            return
-        try:
-            import_memory(strategy, decode_state(self._store.blobs.read(memory)))
-        except (DataError, StorageError) as error:
-            _log.warning("strategy-memory-lost", bundle=bundle, problem=error.problem)
-
-    def _memory(self, adaptation: Adaptation) -> str | None:
-        """The blob of what the next adaptation needs of this one; of one without it the next begins without."""
-        if adaptation.state is None:
-            return None
-        strategy = make_strategy(self._strategy, flagged=lambda _: set())
-        try:
-            import_strategy(strategy, decode_state(self._store.blobs.read(adaptation.state)))
-        except (DataError, StorageError) as error:
-            _log.warning("strategy-memory-lost", bundle=adaptation.bundle, problem=error.problem)
-            return None
-        memory = export_memory(strategy)
-        return None if memory is None else self._store.blobs.put(encode_state(memory))
-
     def _commit(
         self, adaptation: Adaptation, outcome: RoundOutcome, flags: OpenFlags, started_s: float, state: str
     ) -> None:
         weights = {
             cohort: self._store.blobs.put(encode_weights(tensors)) for cohort, tensors in outcome.cohort_weights.items()
         }
-        record = self._record(adaptation, outcome, flags, started_s, weights)
-        told = left_out_words(outcome.failed, outcome.noted)
+        record = counted(adaptation, outcome, flags.gateways, started_s, self._wall(), weights)
         answered = [flag.flag_id for flag in flags.current if flag.gateway in outcome.ok]
         with self._store.transaction():
             self._store.adaptations.commit_round(record, state)
@@ -199,18 +174,10 @@ class AdaptationRunner:
             self._store.decisions.record(
                 "round",
                 "committed",
-                f"round {outcome.server_round} of {adaptation.rounds}: {len(outcome.ok)} of "
-                f"{len(outcome.ok) + len(outcome.failed)} gateways counted, {len(weights)} cohorts"
-                f"{f'; {told}' if told else ''}",
+                counted_words(adaptation, outcome, len(weights)),
                 record.ended_s,
                 adaptation=adaptation.id,
-                facts={
-                    "round": outcome.server_round,
-                    "failed": outcome.failed,
-                    "noted": outcome.noted,
-                    "regrouped": sorted(outcome.regrouped),
-                    "cohorts": outcome.assignments,
-                },
+                facts=counted_facts(outcome),
             )
         self._sweep(adaptation, outcome.server_round, state)
 
@@ -230,51 +197,10 @@ class AdaptationRunner:
         for digest in digests - {None}:
             self._store.blobs.remove(str(digest))
 
-    def _record(
-        self,
-        adaptation: Adaptation,
-        outcome: RoundOutcome,
-        flags: OpenFlags,
-        started_s: float,
-        weights: dict[str, str],
-    ) -> RoundRecord:
-        numbers = {
-            name: float(value)
-            for name, value in outcome.metrics.items()
-            if isinstance(value, int | float) and math.isfinite(value)
-        }
-        return RoundRecord(
-            adaptation=adaptation.id,
-            round=outcome.server_round,
-            attempt=adaptation.attempts + 1,
-            started_s=started_s,
-            ended_s=self._wall(),
-            replied=list(outcome.ok),
-            failed=outcome.failed,
-            noted=outcome.noted,
-            drifted=sorted(flags.gateways),
-            cohorts=outcome.assignments,
-            weights=weights,
-            metrics=numbers,
-        )
-
     def _nobody(self, adaptation: Adaptation, started_s: float, problem: str, failed: dict[str, str]) -> None:
         """A round without a result: recorded, and tried again a stated number of times."""
-        number, attempt = adaptation.rounds_done + 1, adaptation.attempts + 1
-        record = RoundRecord(
-            adaptation=adaptation.id,
-            round=number,
-            attempt=attempt,
-            started_s=started_s,
-            ended_s=self._wall(),
-            replied=[],
-            failed=failed,
-            drifted=[],
-            cohorts={},
-            weights={},
-            metrics={},
-        )
-        detail = f"round {number}, attempt {attempt} of {self._settings.attempts}: {problem}"
+        record = without_result(adaptation, started_s, self._wall(), failed)
+        detail = f"round {record.round}, attempt {record.attempt} of {self._settings.attempts}: {problem}"
         with self._store.transaction():
             self._store.adaptations.record_failed_round(record)
             self._store.decisions.record(
@@ -328,7 +254,7 @@ class AdaptationRunner:
 
     def _end(self, adaptation: Adaptation, status: str, reason: str, detail: str) -> None:
         now_s = self._wall()
-        memory = self._memory(adaptation) if status == DONE else None
+        memory = self._memory.kept(adaptation) if status == DONE else None
         with self._store.transaction():
             self._store.adaptations.end(adaptation.id, status, reason, now_s, memory)
             if status == FAILED:
@@ -338,12 +264,3 @@ class AdaptationRunner:
             self._store.decisions.record(f"adaptation-{status}", reason, detail, now_s, adaptation=adaptation.id)
         self._remove({adaptation.state, *self._store.commands.update_digests(f"{adaptation.id}-")})
         _log.info("adaptation-ended", adaptation=adaptation.id, status=status, reason=reason, detail=detail)
-
-
-def _useless(adaptation: Adaptation, outcome: RoundOutcome, flags: OpenFlags) -> str | None:
-    """Why a round counts as an attempt only: a first round without anyone it is for would adapt the others."""
-    if not outcome.ok:
-        return "nobody answered usably"
-    if adaptation.rounds_done == 0 and flags.gateways and not flags.gateways & set(outcome.ok):
-        return f"none of the flagged gateways answered usably: {', '.join(sorted(flags.gateways))}"
-    return None

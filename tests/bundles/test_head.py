@@ -186,7 +186,7 @@ def test_a_branch_that_leaves_below_the_embedding_is_a_way_around(tmp_path: Path
 
 def test_a_regression_has_a_head_too(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    x = rng.normal(size=(400, 4)).astype(np.float32)
+    x = rng.normal(size=(100, 4)).astype(np.float32)
     data = save_npz(tmp_path / "c.npz", x=x, label=x.sum(axis=1))
     settings = BuildSettings(trainable=["*"], loss="mse", head=True, optimisers=["sgd"])
     bundle = build_bundle(regression(), data, settings, tmp_path / "bundle")
