@@ -1,15 +1,14 @@
 """Inference with weights supplied from outside the graph."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle
 from edge_agent.model.features import InputCheck, check_lengths
+from edge_agent.model.runs import in_runs
 from edge_agent.model.session import Session
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.manifest import Manifest
@@ -97,18 +96,9 @@ class InferenceModel:
         Raises:
             DataError: as :meth:`run`.
         """
-        until_s = time.monotonic() + most_s
-        rows, done = check_lengths(features), 0
+        rows = check_lengths(features)
         self._check({name: array[:run_rows] for name, array in features.items()})  # as the first run, so all are
-        runs: list[list[NDArray[Any]]] = []
-        while done < rows and (not runs or time.monotonic() < until_s):
-            feeds = {name: array[done : done + run_rows] for name, array in features.items()}
-            runs.append(self._session.listed(feeds, outputs))
-            done = min(rows, done + run_rows)
-        joined = [np.concatenate(parts) for parts in zip(*runs, strict=True)]
-        if any(len(values) != done for values in joined):
-            raise DataError(f"predictions for {done} samples have {[len(values) for values in joined]} rows")
-        return joined
+        return in_runs(self._session, features, outputs, rows=rows, run_rows=run_rows, most_s=most_s)
 
 
 def primary_output(manifest: Manifest) -> str:
