@@ -176,6 +176,12 @@ def test_a_cohort_without_members_is_called_emptied() -> None:
     assert {"1 now", "emptied"} <= {each.text for each in drawn.iter(f"{SVG}text")}
 
 
+def test_after_an_operators_merge_the_picture_counts_members_as_they_are_now() -> None:
+    column = Column("a1", 1, {"g1": "c1", "g2": "c2"}, {"g1", "g2"}, "done")
+    drawn = ElementTree.fromstring(cohort_chart([column], [], now={"g1": "c1", "g2": "c1"}))
+    assert {"2 now", "emptied"} <= {each.text for each in drawn.iter(f"{SVG}text")}
+
+
 def test_a_gateway_by_itself_is_not_likened_to_itself(settings: str) -> None:
     assert "similarity 1" not in _typed("cohorts", "explain", "g5", "-c", settings)
     assert "similarity" not in _typed("cohorts", "--history", "-c", settings).splitlines()[-1]
