@@ -24,7 +24,7 @@ from edge_agent.wire.roles import update_specs
 from edge_agent.wire.tensors import decode_weights, encode_weights, read_safetensors
 from edge_agent.wire.updates import decode_update
 from tests.runtime.desk import GATEWAY, TOPICS
-from tests.runtime.test_local_work import LONG_S, Bench, train_action
+from tests.runtime.local_work_bench import LONG_S, Bench, train_action
 from tests.training.personal_bundle import personal_bundle
 from tests.training.stored_samples import store_samples
 from tests.training.tiny_bundle import CLASSES
