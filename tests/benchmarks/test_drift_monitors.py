@@ -129,7 +129,9 @@ def test_ratios_are_paired_and_kept(drawn: Drawn, tmp_path: Path) -> None:
     assert verdict.ratio(every, ["quick"] * len(every)).value == pytest.approx(1.25)
     assert verdict.by_category(every, frozenset({"ours"}))["real toy"][0].upper == pytest.approx(1.25)
     assert "**1.25 (1.25)**" in verdict.table(every, frozenset({"ours"}))
+    save({}, [{"monitor": "earlier"}], tmp_path)
     save({"labelled": (every, frozenset({"ours"}))}, [], tmp_path)
     kept = json.loads((tmp_path / "drift_monitors.json").read_text(encoding="utf-8"))
+    assert kept["cost"] == [{"monitor": "earlier"}], "what was not run now stays"
     assert [row["ratio"] for row in kept["labelled_cells"]] == [1.25] * len(KINDS)
     assert (tmp_path / "drift_monitors_labelled.svg").read_text(encoding="utf-8").count("<polyline") >= 4 * len(KINDS)

@@ -1,5 +1,6 @@
 """What is kept under docs/benchmarks."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ SHOWN = 3
 def save(
     parts: dict[str, tuple[Sequence[Cell], frozenset[str]]], costs: Sequence[dict[str, Any]], folder: Path
 ) -> Path:
-    """Delays by data, kind of drift, detector and rate; ratios; costs; a chart a part."""
-    lists: dict[str, Sequence[dict[str, Any]]] = {}
+    """Delays by data, kind of drift, detector and rate; ratios; costs; a chart a part. Parts not run stay as saved."""
+    path = folder / "drift_monitors.json"
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    lists: dict[str, Sequence[dict[str, Any]]] = {k: rows for k, rows in before.items() if isinstance(rows, list)}
     for part, (every, own) in parts.items():
         lists[f"{part}_delays"] = [row for cell in every for row in _rows(cell)]
         lists[f"{part}_cells"] = [_judged(cell, own) for cell in every]
@@ -42,7 +45,6 @@ def save(
         (folder / f"drift_monitors_{part}.svg").write_text(chart(title, every, own, rivals), encoding="utf-8")
     if costs:
         lists["cost"] = costs
-    path = folder / "drift_monitors.json"
     path.write_text(tables(stamp(), lists), encoding="utf-8")
     return path
 

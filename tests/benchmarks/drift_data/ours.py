@@ -2,17 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
 from edge_agent.drift import loss_rise
 from edge_agent.drift.promise.blocks import dependence
-from edge_agent.drift.sequential.calibration import judged_series, paths_of
+from edge_agent.drift.sequential.calibration import judged_series
 from edge_agent.drift.sequential.table import Distribution, binned
 from tests.benchmarks.drift_data.measure import Index, Swept, sweep_paths
 from tests.benchmarks.drift_data.streams import BATCH, Drawn
 from tests.benchmarks.drift_data.tasks import Floats
+from tests.benchmarks.false_alarms_data.candidates import NAMES, on_bins
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +45,15 @@ def fit_loss_rise(reference: Floats) -> Callable[[Floats], Floats]:
     return paths
 
 
-def fit_loss_level(reference: Floats) -> Callable[[Floats], Floats]:
-    """The default monitor, fitted to the reference as its calibration does; only the threshold is swept."""
+def fit_candidate(name: str, reference: Floats) -> Callable[[Floats], Floats]:
+    """A test that could have been the default, fitted as its calibration does; only the threshold is swept."""
     distribution = Distribution.of(reference)
     inflation = dependence(judged_series(reference)).inflation
 
     def paths(losses: Floats) -> Floats:
         numbers = binned(distribution.knots, losses.ravel())
         index = np.arange(losses.size, dtype=np.int64).reshape(losses.shape)
-        found: Floats = paths_of(distribution, numbers, inflation=inflation)(index)
+        found: Floats = on_bins(name, distribution, inflation, numbers)(index)
         return found
 
     return paths
@@ -59,8 +61,10 @@ def fit_loss_level(reference: Floats) -> Callable[[Floats], Floats]:
 
 # The gateway shows each loss to loss-level as soon as it comes; loss-rise waits for a batch.
 MONITORS: Mapping[str, Monitor] = MappingProxyType(
-    {"loss-level": Monitor(1, fit_loss_level), "loss-rise": Monitor(BATCH, fit_loss_rise)}
+    {"loss-level": Monitor(1, partial(fit_candidate, NAMES[0])), "loss-rise": Monitor(BATCH, fit_loss_rise)}
 )
+CANDIDATES: Mapping[str, Monitor] = MappingProxyType({name: Monitor(1, partial(fit_candidate, name)) for name in NAMES})
+"""`loss-level`'s test first, by the name that it has beside the others."""
 
 
 def sweep(monitor: Monitor, drawn: Drawn) -> Swept:
