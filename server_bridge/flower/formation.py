@@ -59,7 +59,7 @@ class Formation:
         stable = [update for update in updates if update.client not in drifted]
         assignment = assign(cohorter, self._selector, movers, updates, reference)
         groups = groups_of(assignment, movers)
-        parts = [self._known.find(group, stable, self._registry) for group in groups]
+        parts = self._known.agreed([self._known.find(group, stable, self._registry) for group in groups])
         created = []
         for group, known in zip(groups, parts, strict=True):
             for part, recognition in known:

@@ -1,5 +1,6 @@
 """Known concepts: drifted clients that belong to a living cohort, found before or after they train."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
@@ -137,6 +138,26 @@ class KnownConcepts:
         rest = [update for update in group if update.client not in singly]
         left = self._judge(rest, usual, registry) if rest else None
         return parts if left is None else [*parts, (rest, left)]
+
+    def agreed(
+        self, proposals: Sequence[list[tuple[list[ClientUpdate], Recognition]]]
+    ) -> list[list[tuple[list[ClientUpdate], Recognition]]]:
+        """What :meth:`find` proposed for each group, less what all that goes the same way is too many for.
+
+        A wrong proposal takes a round from each of them, whether a cohorter saw one group or two.
+        """
+        if self._recognition is None:
+            return list(proposals)
+        level_of = self._recognition.level_of
+        going = Counter((u.cohort, found.cohort) for group in proposals for part, found in group for u in part)
+        return [
+            [
+                (part, found)
+                for part, found in group
+                if found.similarity >= level_of(max(going[u.cohort, found.cohort] for u in part))
+            ]
+            for group in proposals
+        ]
 
     def _usual_changes(self, group: Sequence[ClientUpdate], stable: Sequence[ClientUpdate]) -> dict[int, Vector]:
         """The mean change of the stable clients of each base that the group was sent, by the base's identity."""

@@ -1,14 +1,18 @@
 """A drift that returns: its clients go to the cohort that knows it, by weights alone or by evaluation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, CohortContext
+from server_bridge.cohorts.cosine import CosineCohorter
 from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.state import decode_state, encode_state
-from tests.flower.by_hand import B, Client, Flags, Model, Rounds, flags, fleet_of, options
+from tests.flower.by_hand import A, B, Client, Flags, Model, Rounds, flags, fleet_of, options
 from tests.flower.memory_fleet import Metrics
 
 FIRST, LATER = [1, 2, 3], [8, 9]
@@ -47,6 +51,38 @@ def test_by_weights_alone_they_join_the_cohort_whose_weights_they_do_not_change(
     assert rounds.strategy.regrouped >= set(LATER)
     rounds.run()
     assert {rounds.cohorts[node] for node in FIRST + LATER} == {"c1"}
+
+
+class _Pairs(CosineCohorter):
+    """Takes two at a time for a family."""
+
+    def cohort(
+        self,
+        ids: Sequence[ClientId],
+        matrix: NDArray[Any],
+        reference: NDArray[Any],
+        *,
+        context: CohortContext | None = None,
+    ) -> CohortAssignment:
+        ordered = sorted(ids)
+        return CohortAssignment(assignments={client: ordered.index(client) // 2 for client in ids})
+
+
+@pytest.mark.parametrize(("later", "known"), [([8, 9], True), ([6, 7, 8, 9], False)])
+def test_groups_that_would_go_the_same_way_are_as_many_as_they_are_together(later: list[int], known: bool) -> None:
+    """The change points to c1 with some 0.25: enough for two, too little for four, be they one group or two."""
+    strategy = CLMA(cohorter=_Pairs(), flagged=flags(r1=[1, 2], r4=later), recognition=RecognitionRule(), **options())
+    rounds = Rounds(strategy, fleet_of(a=[1, 2], c=[3, 4, 5, 6, 7, 8, 9]))
+    rounds.run().run()
+    rounds.strategy.end_adaptation()
+    rounds.run()
+    for node in later:
+        rounds.clients[node].change = {name: 0.31 * A[name] + 0.95 * B[name] for name in A}
+    rounds.run()
+    assert (rounds.groups["c1"] == [1, 2, *later]) is known
+    assert rounds.metrics["clma-num-recognised"] == (len(later) if known else 0)
+    similarities = [(m.facts or {})["similarity"] for m in rounds.strategy.registry.round_moves if m.facts]
+    assert not known or all(0.2 < similarity < 0.3 for similarity in similarities)
 
 
 def test_without_the_rule_they_get_a_cohort_of_their_own() -> None:
