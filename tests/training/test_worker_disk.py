@@ -91,6 +91,7 @@ def test_the_disk_may_be_full_at_every_step_of_a_round(worker: Callable[[str], E
     assert worker("full-0").made == whole.made
 
 
+@pytest.mark.long
 def test_a_wall_clock_that_jumps_by_years_changes_nothing(worker: Callable[[str], Ended]) -> None:
     usual, jumping = worker("full-0"), worker("clock")
     assert jumping.status == 0
