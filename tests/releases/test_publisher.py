@@ -1,8 +1,6 @@
-import queue
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,7 @@ from edge_agent.errors import RejectedUpdate, TransientError
 from edge_agent.link.blob_store import BlobStore
 from edge_agent.link.database import open_database
 from edge_agent.link.download import Downloader
-from edge_agent.link.events import Received, SessionEvent, Subscription
 from edge_agent.link.outbox import Outbox
-from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.model.bundle import Bundle
 from edge_agent.ota.floors import Floors
@@ -29,94 +25,14 @@ from edge_agent.wire.messages.command import Command, Identify
 from edge_agent.wire.messages.state import ClockTrust, State, TrustedVersions
 from edge_agent.wire.release import decode_release_map, encode_release_map
 from edge_agent.wire.tensors import encode_weights
-from edge_agent.wire.topics import FleetTopics
 from server_bridge.releases import claims, publisher
 from server_bridge.releases.keys import FleetKeys, OnlineKeys
 from server_bridge.releases.provision import floors_of, init_fleet
-from server_bridge.releases.publisher import Publisher, PublisherParts
 from server_bridge.releases.record import FileReleaseBook
 from server_bridge.releases.repository import build_online, cohort_references, metadata_files, read_versions
-from server_bridge.releases.signer_client import SignerClient
-from server_bridge.store.blobs import BlobFolder
 from tests.broker import Mosquitto
+from tests.releases.bench import TOPICS, Bridge, Listener, eventually
 from tests.training.tiny_bundle import tiny_bundle, tiny_weights
-
-TOPICS = FleetTopics("plant")
-
-
-@dataclass
-class Bridge:
-    """A fleet's folder and the publisher over it."""
-
-    home: Path
-    port: int
-    alarms: list[tuple[str, Mapping[str, str | int]]] = field(default_factory=list)
-
-    def open(self) -> Publisher:
-        self.signer = SignerClient(self.home / "keys", self.home / "bundles")
-        parts = PublisherParts(
-            root=(self.home / "root.json").read_bytes(),
-            book=FileReleaseBook(self.home / "releases"),
-            signer=self.signer,
-            blobs=BlobFolder(self.home / "blobs"),
-            ledger=self.home / "retained.json",
-        )
-        self.publisher = Publisher(
-            BrokerSettings("127.0.0.1", self.port),
-            "bridge.releases",
-            parts,
-            on_alarm=lambda kind, facts: self.alarms.append((kind, facts)),
-        )
-        self.publisher.start()
-        return self.publisher
-
-    def close(self) -> None:
-        self.publisher.stop(5.0)
-        assert self.publisher.failure is None
-        self.signer.stop()
-
-
-class Listener:
-    """Hears ``all/release``, and publishes what a stranger might."""
-
-    def __init__(self, port: int) -> None:
-        self.inbox: queue.Queue[SessionEvent] = queue.Queue(1000)
-        self.session = MqttSession(
-            BrokerSettings("127.0.0.1", port),
-            "listener",
-            clean_start=True,
-            session_expiry_s=0,
-            inbox=self.inbox,
-            subscriptions=[Subscription(TOPICS.release)],
-        )
-        self.session.start()
-        self.maps: list[bytes] = []
-
-    def publish(self, payload: bytes) -> None:
-        self.session.publish(TOPICS.release, payload, retain=True, timeout_s=5.0)
-
-    def heard(self) -> list[bytes]:
-        while True:
-            try:
-                event = self.inbox.get_nowait()
-            except queue.Empty:
-                return self.maps
-            if isinstance(event, Received):
-                self.maps.append(event.payload)
-
-    def last_is(self, digest: str) -> bool:
-        maps = self.heard()
-        return bool(maps) and sha256_hex(maps[-1]) == digest
-
-    def close(self) -> None:
-        self.session.stop(2.0)
-
-
-def eventually(truth: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not truth():
-        assert time.monotonic() < deadline_s, "it did not come about"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
