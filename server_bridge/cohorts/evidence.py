@@ -121,8 +121,8 @@ def measure(matrix: NDArray[Any], origins: Sequence[NDArray[Any]], tensors: Sequ
 
     Source: the sign-randomisation variance is sum x_k^2 y_k^2; grouped jackknife, Tukey 1958, in
         its infinitesimal form (Jaeckel 1972), which needs sums over the blocks and not the blocks.
-    Cost: O(n^2 d) time, three passes where coordinates are of very unequal size and two or one elsewhere; 130 MB
-        (from 4,096 rows on n 32 kB) and 8 n^2 values beside the input.
+    Cost: O(n^2 d) time, three passes where coordinates are of very unequal size and two or one elsewhere; 100 MB
+        (from 4,096 rows on n 24 kB) and 8 n^2 values beside the input.
     """
     rows = len(matrix)
     squares, roots = np.zeros((rows, rows)), np.zeros((rows, rows))

@@ -16,6 +16,7 @@ LEAST_SHARE, LEAST_COORDINATES = 0.05, 100
 # A coordinate counts up to this many times the size that it has in the median client: what a few samples of one
 # client make is not large in the median client.
 MOST_TYPICAL = 2.0
+PIECE_VALUES = 1 << 18  # 2 MB in float64
 
 
 def layer_bounds(tensors: Sequence[int], columns: int) -> list[tuple[int, int]]:
@@ -38,13 +39,13 @@ def layer_cosines(
     Args:
         lengths, sums: (n,) L2 norms of the changes, and sums of their coordinates' sizes, by which
             they are scaled here: a few samples hardly move these.
-        layers: passes over the layers in turn, each in chunks of (n, width) coordinates.
+        layers: passes over the layers in turn, each in chunks of (n, width) coordinates; overwritten.
 
     Returns:
         For each such layer (n, n) in [-1, 1]; a change of zero has cosine 0 with every other.
 
     Source: winsorised at a multiple of a robust scale (Tukey 1962), here each coordinate's.
-    Cost: O(n^2 d) time, three chunks of memory.
+    Cost: O(n^2 d) time, 8 MB beside the chunk.
     """
     moved = sums > 0
     if np.count_nonzero(moved) < LEAST_CLIENTS:
@@ -59,14 +60,21 @@ def _held(
 ) -> Iterator[Matrix]:
     for layer in layers:
         gram, energy = np.zeros((len(inverse),) * 2), np.zeros(len(inverse))
-        for part in layer:
-            cut = part * inverse[:, None]
+        for cut in _pieces(layer):
+            cut *= inverse[:, None]
             energy += np.square(cut).sum(1)
             most = MOST_TYPICAL * _median(np.abs(cut[moved]))
             np.clip(cut, -most, most, out=cut)
             gram += cut @ cut.T
         if np.median(energy[moved] / whole[moved]) >= LEAST_SHARE:
             yield cosine_matrix(gram)
+
+
+def _pieces(chunks: Iterable[Matrix]) -> Iterator[Matrix]:
+    """The chunks in parts that the copies made of them stay small beside; they may be overwritten."""
+    for chunk in chunks:
+        width = max(LEAST_COORDINATES, PIECE_VALUES // len(chunk))
+        yield from (chunk[:, start : start + width] for start in range(0, chunk.shape[1], width))
 
 
 def _median(sizes: Matrix) -> NDArray[np.float64]:

@@ -8,7 +8,7 @@ from server_bridge.cohorts.layers import LEAST_CLIENTS, LEAST_SHARE, MOST_TYPICA
 def _cosines(*layers: Matrix) -> tuple[Matrix, ...]:
     """Of layers side by side, each told in two chunks."""
     whole = np.concatenate(layers, axis=1)
-    chunks = [np.array_split(layer, 2, axis=1) for layer in layers]
+    chunks = [np.array_split(layer.copy(), 2, axis=1) for layer in layers]
     return layer_cosines(np.linalg.norm(whole, axis=1), np.abs(whole).sum(1), chunks)
 
 
