@@ -17,7 +17,7 @@ from server_bridge.bundles.gradients.objective import Objective
 from server_bridge.bundles.gradients.training_graph import Plan, TrainingGraph, training_graph
 from server_bridge.bundles.settings import BuildSettings
 
-GRAPHS_CAP = 48
+GRAPHS_CAP, WITH_HEAD_CAP = 48, 56
 """A manifest lists 64 files, and some are not training graphs of the whole model."""
 _SUBSET = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TAKEN = frozenset({"head", "prox", "entropy", "pseudo", "sgd", "momentum", "adam", "adamw"})
@@ -124,7 +124,19 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def within_cap(graphs: Sequence[TrainingGraph]) -> list[TrainingGraph]:
-    """The training graphs; without the graphs of several steps, where a bundle has no room for their files."""
+    """The training graphs; without the graphs of several steps, where a bundle has no room for their files.
+
+    Args:
+        graphs: those of the head among them.
+
+    Raises:
+        DataError: they are too many for a bundle.
+    """
+    if len(graphs) > WITH_HEAD_CAP:
+        raise DataError(
+            f"{len(graphs)} training graphs are wanted, those of the head among them, at most {WITH_HEAD_CAP} fit",
+            "choose fewer optimisers or subsets",
+        )
     if sum(len(graph.models) for graph in graphs) <= GRAPHS_CAP:
         return list(graphs)
     return [graph.alone for graph in graphs]
