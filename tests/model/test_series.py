@@ -1,6 +1,6 @@
 """Several steps in one call are the single steps, bit for bit, or are taken singly."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle
@@ -138,15 +138,35 @@ def test_steps_without_labels_are_the_single_ones(many: Bundle, graph: str) -> N
     assert many.training_graph(graph).series is not None
 
 
+def sized() -> onnx.ModelProto:
+    """A dense net with a constant in a node, and a value shaped by the size of the batch."""
+    weights = drawn(np.random.default_rng(4), a_w=(5, 8), b_w=(8, 3)) | {"rest": np.array([-1], np.int64)}
+    nodes = [
+        helper.make_node("Constant", [], ["two"], value=numpy_helper.from_array(np.array(2, np.float32))),
+        helper.make_node("MatMul", ["x", "a.w"], ["m"]),
+        helper.make_node("Mul", ["m", "two"], ["t"]),
+        helper.make_node("Shape", ["x"], ["rows"], start=0, end=1),
+        helper.make_node("Concat", ["rows", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["t", "shape"], ["s"]),
+        helper.make_node("Tanh", ["s"], ["h"]),
+        helper.make_node("MatMul", ["h", "b.w"], ["y"]),
+    ]
+    return model_of(nodes, weights, shape=[5], output=[3])
+
+
 @pytest.mark.parametrize(
-    ("model", "loss", "statistics"), [("regression", "huber", "frozen"), ("norm", "cross-entropy", "batch")]
+    ("model", "loss", "statistics"),
+    [
+        (regression, "huber", "frozen"),
+        (normalised, "cross-entropy", "batch"),
+        (sized, "cross-entropy", "frozen"),
+    ],
 )
-def test_a_regression_and_batch_statistics_give_the_single_steps(
-    tmp_path: Path, model: str, loss: Any, statistics: Any
+def test_other_nets_give_the_single_steps(
+    tmp_path: Path, model: Callable[[], onnx.ModelProto], loss: Any, statistics: Any
 ) -> None:
-    net = regression() if model == "regression" else normalised()
-    label = np.random.default_rng(1).normal(size=240).astype(np.float32) if model == "regression" else None
-    bundle = built(tmp_path, net, BuildSettings(["*"], loss, statistics=statistics, optimisers=["sgd"]), label)
+    label = np.random.default_rng(1).normal(size=240).astype(np.float32) if loss == "huber" else None
+    bundle = built(tmp_path, model(), BuildSettings(["*"], loss, statistics=statistics, optimisers=["sgd"]), label)
     alone, together = both(bundle, "sgd", *batches(bundle, LABELLED))
     assert together == alone
     assert bundle.training_graph("sgd").series is not None

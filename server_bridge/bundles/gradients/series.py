@@ -28,7 +28,7 @@ from server_bridge.bundles.gradients.guards import (
 )
 from server_bridge.bundles.gradients.losses import LOSS
 from server_bridge.bundles.gradients.optimisers import LEARNING_RATE, STEP, Optimiser
-from server_bridge.bundles.gradients.rules import RULES
+from server_bridge.bundles.gradients.rules import FLAT, RULES
 
 STEPS = "steps"
 """The free first dimension of what every step has its own of."""
@@ -78,7 +78,8 @@ def deserves_series(forward: Forward, trainable: Collection[str]) -> bool:
     a loop, so that results are not the same to the bit.
     """
     operators = {(node.domain or "ai.onnx", node.op_type) for node in forward.model.graph.node}
-    if any(domain != "ai.onnx" or name not in RULES or "Conv" in name for domain, name in operators):
+    known = {name for name in (*RULES, *FLAT, "Constant") if "Conv" not in name}
+    if any(domain != "ai.onnx" or name not in known for domain, name in operators):
         return False
     trained = sum(prod(size or 0 for size in forward.shapes[name]) for name in trainable)
     shapes = [forward.shapes.get(name) for node in forward.model.graph.node for name in node.output if name]
