@@ -20,6 +20,8 @@ from tests.benchmarks.fed_ade_data.arms import PUBLISHED, SCALED, Result, run_ar
 from tests.benchmarks.fed_ade_data.fleet import draw
 from tests.benchmarks.fed_ade_data.keep import save
 from tests.benchmarks.fed_ade_data.schedules import SCHEDULES
+from tests.benchmarks.fed_ade_data.served import serve_all
+from tests.benchmarks.fed_ade_data.served import table as served_table
 from tests.benchmarks.fed_ade_data.tasks import TASKS, Kind
 from tests.benchmarks.fed_ade_data.verdict import gain_table, gains, table
 from tests.benchmarks.report import RESULTS
@@ -45,11 +47,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--work", type=Path, help="folder that keeps nets and decoded images; a temporary one if not given"
     )
+    parser.add_argument("--served", action="store_true", help="as the agent serves it, with labels that judge or none")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     options = parser.parse_args(arguments)
     os.nice(19)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     seeds = range(options.first_seed, options.first_seed + (1 if options.quick else options.seeds))
+    if options.served:
+        _served(seeds)
+        return
     kept = read_lines(options.lines, Result) if options.lines else []
     with tempfile.TemporaryDirectory() as temporary:
         choices = QUICK if options.quick else select(options.only)
@@ -58,6 +64,17 @@ def main(arguments: Sequence[str]) -> None:
     print(gain_table(gains(results, (PUBLISHED, SCALED))))
     if options.save:
         print(f"saved: {save(results, RESULTS).name}")
+
+
+def _served(seeds: Iterable[int]) -> None:
+    if not (DATA / "gas_drift").is_dir():
+        raise SystemExit("fed_ade: not run: data absent")
+    results = []
+    with tempfile.TemporaryDirectory() as work:
+        for one in serve_all(seeds, Path(work), DATA):
+            print(f"  {one.task:9s}{one.seed:5d}  {one.arm:13s}{one.right:6.1f}  worse {one.worse}", flush=True)
+            results.append(one)
+    print(served_table(results))
 
 
 def select(words: str) -> list[Choice]:

@@ -12,6 +12,8 @@ from tests.benchmarks.fed_ade_data.fleet import averaged, draw, follow
 from tests.benchmarks.fed_ade_data.keep import save
 from tests.benchmarks.fed_ade_data.nets import SOURCE, Live, dense_net, small_cnn
 from tests.benchmarks.fed_ade_data.schedules import SCHEDULES
+from tests.benchmarks.fed_ade_data.served import ARMS, Served, serve
+from tests.benchmarks.fed_ade_data.served import table as served_table
 from tests.benchmarks.fed_ade_data.tasks import Task, image_pool, label_pool, make_bundle
 from tests.benchmarks.fed_ade_data.verdict import gain_table, gains, table
 from tests.benchmarks.run_lines import add_lines, read_lines
@@ -133,3 +135,26 @@ def test_a_quick_run_is_kept_and_not_run_again(tmp_path: Path, capsys: pytest.Ca
     assert "covariate shift, scaled: +" in first, "at this seed it gains"
     main(words)
     assert capsys.readouterr().out == first[first.index("task") :]
+
+
+def test_a_gateway_that_follows_serves_otherwise_than_the_release_alone(tmp_path: Path, task: Task) -> None:
+    setting = draw(task, "square", 0)
+    right = {arm: serve(task, setting.batches[0], arm, tmp_path / arm.replace(" ", "-")) for arm in ARMS}
+    sights = zip(setting.release[0], setting.batches[0], strict=True)
+    alone = [float((s.probabilities.argmax(1) == b.labels).mean()) for s, b in sights if s.probabilities is not None]
+    assert right["release"][0] == pytest.approx(np.mean(alone))
+    assert right["no labels"][0] != right["release"][0]
+    assert right["no labels"][1] == 0
+
+
+def test_what_following_gains_as_it_serves_is_paired_by_seed() -> None:
+    rows = [
+        Served(task, kind, "square", seed, arm, right + seed, int(arm == "labels judge"))
+        for task, kind in (("digits", "covariate"), ("gas", "covariate"))
+        for seed in (0, 1)
+        for arm, right in zip(ARMS, (70.0, 60.0 + 4 * seed, 72.0), strict=True)
+    ]
+    assert (
+        served_table(rows).splitlines()[2]
+        == "| covariate | digits | 70.5 | 62.5 (-8.0 ± 2.0) | 72.5 (+2.0 ± 0.0) | 2 |"
+    )
