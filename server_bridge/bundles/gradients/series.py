@@ -38,6 +38,9 @@ MOST_TRAINED, MOST_VALUES = 65_536, 4096
 """Trained values, and values of a sample in the whole net, up to which a series is written: it saves ten microseconds
 a step, and beyond a step takes so long that this is nothing."""
 _ASK_FOR_SIZES = ("Shape", "Size")
+_DOMAINS = ("", "ai.onnx", "ai.onnx.ml")
+_PLAIN = ("And", "Constant", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Scaler", "Xor")
+"""Operators without a gradient that a small net may have below what it trains, or beside it."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +77,16 @@ class Series:
 def deserves_series(forward: Forward, trainable: Collection[str]) -> bool:
     """Whether a net is so small that its steps are worth taking several at a time.
 
-    Not where an operator has no gradient or is a convolution: onnxruntime optimises such a frozen one otherwise inside
-    a loop, so that results are not the same to the bit.
+    Not where there is a convolution, which onnxruntime optimises otherwise inside a loop where it is frozen, so that
+    results are not the same to the bit; nor where an operator is not known to be plain arithmetic.
     """
-    operators = {(node.domain or "ai.onnx", node.op_type) for node in forward.model.graph.node}
-    known = {name for name in (*RULES, *FLAT, "Constant") if "Conv" not in name}
-    if any(domain != "ai.onnx" or name not in known for domain, name in operators):
+    known = {name for name in (*RULES, *FLAT, *_PLAIN) if "Conv" not in name}
+    if any(node.op_type not in known or node.domain not in _DOMAINS for node in forward.model.graph.node):
         return False
     trained = sum(prod(size or 0 for size in forward.shapes[name]) for name in trainable)
-    shapes = [forward.shapes.get(name) for node in forward.model.graph.node for name in node.output if name]
+    graph = forward.model.graph
+    values = [*(value.name for value in graph.input), *(name for node in graph.node for name in node.output if name)]
+    shapes = [forward.shapes.get(name) for name in values]
     if trained > MOST_TRAINED or any(shape is None or None in shape[1:] for shape in shapes):
         return False
     return sum(prod(size or 0 for size in shape[1:]) for shape in shapes if shape) <= MOST_VALUES
