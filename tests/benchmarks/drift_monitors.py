@@ -3,7 +3,8 @@
 Our monitors beside the detectors of river, frouros and alibi-detect, each in an environment of its own, on the same
 streams of real rows: gas sensors, a turbine, insects, electricity. Thresholds are swept until all have the same
 measured rate of false alarms; then sudden, gradual, recurring and incremental drifts, and those that the data hold.
-With labels (losses or errors), without (features, outputs, embeddings), and what a sample costs.
+With labels (losses or errors), without (features, outputs, embeddings), what a sample costs, and what share of the
+agent's loop that is.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.benchmarks.drift_data import cost, label_free, ours, peers
+from tests.benchmarks.drift_data import cost, label_free, ours, peers, share
 from tests.benchmarks.drift_data.keep import save
 from tests.benchmarks.drift_data.measure import Swept
 from tests.benchmarks.drift_data.streams import Drawn, Extent, draw
@@ -22,7 +23,7 @@ from tests.benchmarks.report import RESULTS
 from tests.shared_data import DATA
 
 SEED = 0
-PARTS = ("labelled", "unlabelled", "cost")
+PARTS = ("labelled", "unlabelled", "cost", "share")
 QUICK = Extent(references=2, stationary=12, batches=100, starts=8, after=1000)
 WIDE = Extent(stationary=60, batches=300, starts=72, after=2000)
 EXTENTS = {"labelled": Extent(), "unlabelled": WIDE}
@@ -65,8 +66,12 @@ def main(arguments: Sequence[str]) -> None:
                 found[part] = every, OWN[part]
     costs = cost.run() if "cost" in options.parts and rivals else []
     print(cost.table(costs))
-    if options.save:
+    shares = share.run() if "share" in options.parts and rivals else []
+    print(share.table(shares) if shares else "")
+    if options.save and (found or costs):
         print(f"saved: {save(found, costs, RESULTS).name}")
+    if options.save and shares:
+        print(f"saved: {share.save(shares, RESULTS).name}")
 
 
 def run(

@@ -1,6 +1,7 @@
 """What a sample costs: our default monitors beside river's ADWIN on each feature and PageHinkley on the loss.
 
-A fast stream is recorded, and judged, in groups of ``GATHERED_SAMPLES``; a slow one batch by batch.
+As the agent brings a fast stream: screened, and noted for its labels, in groups of ``GATHERED_SAMPLES``, judged in
+groups of ``MOST_ROWS``; and as it brings a slow one, batch by batch.
 """
 
 import statistics
@@ -24,12 +25,13 @@ from edge_agent.drift.unlabelled import monitor as label_free
 from edge_agent.drift.unlabelled.fitting import fitted
 from edge_agent.runtime.gathering import GATHERED_SAMPLES
 from edge_agent.runtime.watch_batches import ServedBatches, joined
+from edge_agent.runtime.watch_held import MOST_ROWS
 from tests.benchmarks.drift_data import peers
 from tests.benchmarks.drift_data.streams import BATCH
 from tests.drift.faults.sensors import manifest_of
 
 FEATURES, CLASSES, EMBEDDING, REFERENCE, BATCHES, ROUNDS = 16, 6, 32, 2000, 96, 9
-GROUP = GATHERED_SAMPLES // BATCH
+GROUP = MOST_ROWS // BATCH
 """Batches of a fast stream that are judged together."""
 REPLY_S = 600
 Portion = tuple[Observed, Labelled]
@@ -133,18 +135,22 @@ class Monitors:
         module, params, state = self.params[name]
         began_s = time.process_time()
         for served, labelled in portions:
+            pieces = [served.part(at, at + GATHERED_SAMPLES) for at in range(0, len(served), GATHERED_SAMPLES)]
             if name == "arrivals":
                 self.now_s += len(served)
-                now_s = np.full(len(served), self.now_s)
-                state = arrivals.note_outputs(params, state, served.ids, now_s, served.outputs)
+                for piece in pieces:
+                    now_s = np.full(len(piece), self.now_s)
+                    state = arrivals.note_outputs(params, state, piece.ids, now_s, piece.outputs)
                 state = arrivals.note_labelled_at(params, state, labelled.ids, self.now_s + 60)
             elif name == "loss-level":
                 state, _ = module.step_many(params, state, labelled)
             elif name == "faults":
-                state, _ = module.step(params, state, served)
+                for piece in pieces:
+                    state, _ = module.step(params, state, piece)
             else:
                 waiting = self.waiting[name]
-                waiting.add(served)
+                for piece in pieces:
+                    waiting.add(piece)
                 while (whole := waiting.take()) is not None:
                     state, _ = module.step_many(params, state, whole)
                 waiting.settled()

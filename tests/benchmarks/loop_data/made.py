@@ -10,7 +10,7 @@ from server_bridge.demo.settings_files import Sections, amend
 from server_bridge.releases.provision import init_fleet, provision_gateway
 from tests.benchmarks.loop_data.looped import STREAM
 from tests.benchmarks.step_data.cases import Case
-from tests.benchmarks.step_data.made import make
+from tests.benchmarks.step_data.made import CALIBRATION_ROWS, make
 from tests.benchmarks.step_data.nets import INPUT
 
 GATEWAY = "gw1"
@@ -33,15 +33,24 @@ class Made:
     settings: Path
 
 
-def made(case: Case, folder: Path, *, rows: int, batch: int, port: int = NOBODY_LISTENS) -> Made:
+def made(
+    case: Case,
+    folder: Path,
+    *,
+    rows: int,
+    batch: int,
+    port: int = NOBODY_LISTENS,
+    calibration_rows: int = CALIBRATION_ROWS,
+) -> Made:
     """A net's bundle, a provisioned gateway, and a recording of labelled samples.
 
     Args:
         rows: of the recording.
         batch: samples that the source gives at a time.
         port: of a broker.
+        calibration_rows: of the bundle's reference: monitors that promise little enough need thousands.
     """
-    make(case, folder / "case")
+    make(case, folder / "case", calibration_rows=calibration_rows)
     init_fleet(folder / "bridge", folder / "case" / "bundle", "loop")
     (gateway,) = provision_gateway(folder / "bridge", [GATEWAY], folder / "gateways")
     rng = np.random.default_rng(1)
