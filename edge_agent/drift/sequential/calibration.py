@@ -40,7 +40,7 @@ def calibrate_loss_level(
     *,
     batch_size: int,
     rate: float,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
     segments: NDArray[np.int64] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[MonitorSpec, dict[str, NDArray[Any]]]:
@@ -72,7 +72,7 @@ def fitted(
     *,
     batch_size: int,
     rate: float,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
     segments: NDArray[np.int64] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[LossLevelParams, Promise]:
