@@ -27,7 +27,7 @@ def calibrate_loss_rise(
     safety: float = 2.0,
     patience: int = 1,
     warmup_batches: int = 8,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
 ) -> MonitorSpec:
     """Calibrate the loss-rise monitor for one model.
 

@@ -49,7 +49,7 @@ class SignalScale:
         return min(1.0, max(0.0, (distance - self.expected(size, before)) / self.reference))
 
 
-def calibrate_signal(vectors: NDArray[Any], labels: NDArray[Any], rng: np.random.Generator) -> SignalScale | None:
+def calibrate_signal(vectors: NDArray[Any], labels: NDArray[Any], rng: "np.random.Generator") -> SignalScale | None:
     """The scale of a signal from held-out samples; the reference shift is that half of the classes stay away.
 
     Args:
@@ -106,7 +106,7 @@ def _groups(labels: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _reference(
-    vectors: NDArray[np.float64], groups: NDArray[np.int64], mean: NDArray[np.float64], rng: np.random.Generator
+    vectors: NDArray[np.float64], groups: NDArray[np.int64], mean: NDArray[np.float64], rng: "np.random.Generator"
 ) -> float:
     """The mean turn of the mean when half of the groups stay away."""
     count = int(groups.max()) + 1

@@ -65,7 +65,7 @@ class LabelFreeCalibration:
 
 
 def calibrate_label_free(
-    logits: NDArray[Any] | None, embeddings: NDArray[Any] | None, labels: NDArray[Any], rng: np.random.Generator
+    logits: NDArray[Any] | None, embeddings: NDArray[Any] | None, labels: NDArray[Any], rng: "np.random.Generator"
 ) -> LabelFreeCalibration:
     """The calibration from a model's outputs on held-out samples.
 

@@ -48,7 +48,7 @@ def step_rows(batch_size: int, columns: int, window: int = WINDOW_ROWS) -> int:
 
 
 def calibrate_accuracy(
-    reference: Reference, *, batch_size: int, rng: np.random.Generator, window: int = WINDOW_ROWS
+    reference: Reference, *, batch_size: int, rng: "np.random.Generator", window: int = WINDOW_ROWS
 ) -> AccuracyParams:
     """What a gateway needs to estimate its accuracy (its mean clipped loss).
 
@@ -125,7 +125,7 @@ def _usable(reference: Reference) -> tuple[Observed, NDArray[Any], Floats, float
     return taken, labels[kept], np.minimum(losses[kept], clip), clip
 
 
-def _own_chance(signals: Floats, targets: Floats, binary: bool, rng: np.random.Generator) -> tuple[Floats, Floats]:
+def _own_chance(signals: Floats, targets: Floats, binary: bool, rng: "np.random.Generator") -> tuple[Floats, Floats]:
     """Coefficients from all rows, and each row's residual from those of the other nine tenths."""
     fit, expect = (fit_chance, chance) if binary else (fit_level, level)
     design = design_of(signals)
@@ -169,7 +169,7 @@ def _by_class(
     return replace(params, means=means, levels=levels, counts=counts[present], inverse=inverse, absent=absent)
 
 
-def _changed_limit(params: AccuracyParams, functions: Floats, rng: np.random.Generator) -> float:
+def _changed_limit(params: AccuracyParams, functions: Floats, rng: "np.random.Generator") -> float:
     """Above what 99 % of windows of the reference's own rows lie below, with a margin."""
     scaled = (functions - params.middle) / params.width
     draws = rng.integers(0, len(scaled), (_NULL_WINDOWS, params.window))

@@ -82,7 +82,7 @@ class Blocks:
         lengths = np.diff(np.append(starts, rows))
         return cls(block, np.repeat(starts, lengths), np.repeat(lengths, lengths))
 
-    def streams(self, streams: int, length: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def streams(self, streams: int, length: int, rng: "np.random.Generator") -> NDArray[np.int64]:
         """Streams of row numbers, joined from blocks of consecutive rows; a segment's end is followed by its start.
 
         Args:
@@ -106,12 +106,12 @@ class Blocks:
         ]
         return cut
 
-    def batches(self, streams: int, batches: int, batch_size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    def batches(self, streams: int, batches: int, batch_size: int, rng: "np.random.Generator") -> NDArray[np.int64]:
         """The same as (streams, batches, batch_size)."""
         return self.streams(streams, batches * batch_size, rng).reshape(streams, batches, batch_size)
 
 
-def block_streams(rows: int, length: int, streams: int, block: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def block_streams(rows: int, length: int, streams: int, block: int, rng: "np.random.Generator") -> NDArray[np.int64]:
     """``Blocks.streams`` of a reference that is one segment."""
     return Blocks.of(rows, block).streams(streams, length, rng)
 

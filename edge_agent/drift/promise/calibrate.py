@@ -78,7 +78,7 @@ def calibrate(
     *,
     batch_size: int,
     rate: float,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
     segments: NDArray[np.int64] | None = None,
     unsupported: bool = False,
     unshown: float = UNSHOWN,
@@ -149,7 +149,7 @@ def calibrate(
 
 
 def simulated(
-    paths: StatisticPaths, blocks: Blocks, *, batch_size: int, rate: float, rng: np.random.Generator
+    paths: StatisticPaths, blocks: Blocks, *, batch_size: int, rate: float, rng: "np.random.Generator"
 ) -> Maxima:
     """A monitor's maxima over streams that are long and many enough for the threshold at ``rate``.
 

@@ -26,7 +26,7 @@ def calibrate(
     *,
     batch_size: int,
     rate: float,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
     unsupported: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[MonitorSpec, dict[str, NDArray[Any]]]:
@@ -59,7 +59,7 @@ def calibrated(
     *,
     batch_size: int,
     rate: float,
-    rng: np.random.Generator,
+    rng: "np.random.Generator",
     unsupported: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[LabelFreeParams, Promise]:

@@ -68,7 +68,7 @@ class Fitted:
         )
 
 
-def fitted(reference: Reference, *, batch_size: int, rate: float, rng: np.random.Generator) -> Fitted:
+def fitted(reference: Reference, *, batch_size: int, rate: float, rng: "np.random.Generator") -> Fitted:
     """Fit scores, levels and the scale of evidence.
 
     Raises:
@@ -202,7 +202,7 @@ def _moments(channels: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.fl
     return mean, np.sqrt(squares.sum(axis=0, dtype=np.float64) / counts)
 
 
-def _scale(whole: Fitted, rng: np.random.Generator) -> Scale:
+def _scale(whole: Fitted, rng: "np.random.Generator") -> Scale:
     """What the statistics are on streams of the reference's blocks, whose level is known no better than a reference of
     this size tells it."""
     params = whole.params
@@ -236,7 +236,7 @@ def _reach(whole: Fitted) -> NDArray[np.float32]:
     return np.clip(0.5 * every, _LEAST_REACH, _LARGEST_REACH).astype(np.float32)
 
 
-def _drawn_levels(whole: Fitted, rng: np.random.Generator) -> NDArray[np.float32]:
+def _drawn_levels(whole: Fitted, rng: "np.random.Generator") -> NDArray[np.float32]:
     """(streams, columns + directions) levels as other references of this size would have them."""
     rows = len(whole.scores)
     drawn = min(rows, _LEVEL_ROWS_DRAWN)
