@@ -117,7 +117,10 @@ def held_out(name: str, folder: Path, lowest: float, alarms: int) -> Iterator[Ra
         ]
     else:
         orders = [rng.permutation(len(task.pool)) for _ in range(5)]
-        halves = [(f"drawn half {i + 1}", *np.array_split(order, 2)) for i, order in enumerate(orders)]
+        halves = [
+            (f"drawn half {number}", order[: len(order) // 2], order[len(order) // 2 :])
+            for number, order in enumerate(orders, start=1)
+        ]
     judged = task.net.judge(task.pool)
     every = observed(task.pool.features, judged.outputs.astype(np.float32), judged.embeddings.astype(np.float32))
     for words, first, second in halves:
