@@ -59,7 +59,9 @@ def _what(replayed: Replayed) -> Iterator[str]:
 
 
 def _table(replayed: Replayed) -> Iterator[str]:
-    rows = [("monitor", "batches", "warn", "above", "alarms", "promised", "highest / threshold", "promise")]
+    rows: list[tuple[str, ...]] = [
+        ("monitor", "batches", "warn", "above", "alarms", "promised", "highest / threshold", "promise")
+    ]
     rows.extend(_cells(run) for run in replayed.monitors.values())
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     yield ""
