@@ -121,12 +121,12 @@ class Site:
         settings = TailorSettings(
             {TASK: classes}, previous=previous, name="digits", optimisers=("adam",), seed=self.seed
         )
-        return tailor_bundle(net(self.backbone), self._npz(self.tasks[task][0], task), settings, self.folder / name)
+        few = self._npz(_few(self.tasks[task][0]), f"{task}-few")
+        return tailor_bundle(net(self.backbone), few, settings, self.folder / name)
 
     def _whole(self, weights: Weights, split: Split, name: str) -> Bundle:
         settings = BuildSettings(["*"], "cross-entropy", optimisers=("adam",))
-        few = Split(split.images[:UNJUDGED_ROWS], split.labels[:UNJUDGED_ROWS])
-        return build_bundle(net(weights), self._npz(few, name), settings, self.folder / name)
+        return build_bundle(net(weights), self._npz(_few(split), name), settings, self.folder / name)
 
     def _npz(self, split: Split, name: str) -> Path:
         path = self.folder / f"{name}.npz"
@@ -141,6 +141,10 @@ class Site:
         update = encode_update({name: weights[name] - base[name] for name in weights}, "fp16")
         values = sum(int(tensor.size) for tensor in weights.values())
         return Row(self.seed, task, way, found.accuracy or 0.0, values, len(update), step_ms)
+
+
+def _few(split: Split) -> Split:
+    return Split(split.images[:UNJUDGED_ROWS], split.labels[:UNJUDGED_ROWS])
 
 
 def train(
