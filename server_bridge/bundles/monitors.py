@@ -180,6 +180,7 @@ class _Task:
         aimed = self._aims(support)
         rate = AIMED_RATE if aimed else max(self.wanted, support.lowest_rate)
         asked = Asked(self.batch_size, rate, self._rng(maker.name), partial(self.told, maker.name), aimed)
+        asked.progress(0.0)
         try:
             spec, arrays = maker.calibrate(self.reference, asked)
         except DataError as error:

@@ -18,6 +18,7 @@ from server_bridge.bundles.gradients.optimisers import OPTIMISERS
 from server_bridge.bundles.tailor.build import PREVIOUS_DEFAULT, TailorSettings, tailor_bundle
 from server_bridge.bundles.tailor.fit import score_tasks
 from server_bridge.bundles.tailor.prune import THRESHOLD_DEFAULT, Pruning, prune_bundle
+from server_bridge.cli.bundle_monitors import calibration_progress, show_notes
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -54,7 +55,8 @@ def tailor(
         monitor_batch=monitor_batch,
         seed=seed,
     )
-    bundle = tailor_bundle(model, data, settings, out)
+    with calibration_progress() as told:
+        bundle = tailor_bundle(model, data, settings, out, told=told, noted=show_notes)
     show_tasks(bundle, score_tasks(bundle, data))
 
 
@@ -67,7 +69,8 @@ def prune(
     ] = THRESHOLD_DEFAULT,
 ) -> None:
     """Remove what training left unimportant in the tasks' blocks; write a new, smaller bundle."""
-    bundle, pruning = prune_bundle(directory, data, out, threshold=threshold)
+    with calibration_progress() as told:
+        bundle, pruning = prune_bundle(directory, data, out, threshold=threshold, told=told, noted=show_notes)
     show_pruning(bundle, pruning)
 
 

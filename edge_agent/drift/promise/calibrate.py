@@ -120,8 +120,9 @@ def calibrate(
     blocks = Blocks.of(rows, max(block, math.ceil(rows ** (1 / 3))), segments)
     tell = progress or (lambda _share: None)
     fitted = fit(np.arange(rows))
-    exact = simulated(fitted, blocks, batch_size=batch_size, rate=rate, rng=rng)
-    tell(0.3)
+    exact = simulated(
+        fitted, blocks, batch_size=batch_size, rate=rate, rng=rng, progress=lambda share: tell(0.3 * share)
+    )
     plan = _Plan.of(rate, _ALARMS, _BATCHES_MOST_OUTER, _STREAM_ALARMS)
     index = blocks.batches(plan.streams, plan.batches, batch_size, rng)
     inner = Maxima.of(fitted(index))
@@ -149,7 +150,13 @@ def calibrate(
 
 
 def simulated(
-    paths: StatisticPaths, blocks: Blocks, *, batch_size: int, rate: float, rng: "np.random.Generator"
+    paths: StatisticPaths,
+    blocks: Blocks,
+    *,
+    batch_size: int,
+    rate: float,
+    rng: "np.random.Generator",
+    progress: Callable[[float], None] | None = None,
 ) -> Maxima:
     """A monitor's maxima over streams that are long and many enough for the threshold at ``rate``.
 
@@ -159,6 +166,7 @@ def simulated(
         batch_size: rows a batch.
         rate: false alarms a batch.
         rng: the only source of chance.
+        progress: told the share that is done, 0 to 1.
     """
     plan = _Plan.of(rate, _ALARMS_OF_ALL_ROWS, _BATCHES_MOST, _STREAM_ALARMS)
     chunk = max(1, _CHUNK_ROWS // (plan.batches * batch_size))
@@ -166,6 +174,8 @@ def simulated(
     for start in range(0, plan.streams, chunk):
         index = blocks.batches(min(chunk, plan.streams - start), plan.batches, batch_size, rng)
         parts.append(Maxima.of(paths(index)))
+        if progress is not None:
+            progress(min(1.0, (start + chunk) / plan.streams))
     return Maxima.joined(parts)
 
 

@@ -13,7 +13,7 @@ from edge_agent.drift.promise.blocks import dependence
 from edge_agent.drift.reference import Reference
 from edge_agent.drift.unlabelled.fitting import Fitted, fitted, judged_series
 from edge_agent.drift.unlabelled.params import LabelFreeParams
-from edge_agent.drift.unlabelled.paths import batch_means, stream_maxima
+from edge_agent.drift.unlabelled.paths import STREAMS_AT_ONCE, batch_means, stream_maxima
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
 
 # Of a reference without autocorrelation the outer draws show all. Measured, 36 references of 500 to 2,000 rows, AR(1)
@@ -67,7 +67,7 @@ def calibrated(
     fit = fitted(reference, batch_size=batch_size, rate=rate, rng=rng)
     series = judged_series(fit.params.scoring, fit.scores)
     promise = promised(
-        _Refits(fit),
+        Refits(fit),
         series,
         batch_size=batch_size,
         rate=rate,
@@ -82,19 +82,30 @@ def calibrated(
 
 
 @dataclass
-class _Refits:
-    """The monitor refitted on rows of the reference; the batch means of the last streams are kept, since most refits
-    are run over the same ones."""
+class Refits:
+    """The monitor refitted on rows of the reference.
+
+    Most refits are run over the same streams: from their second time on the batch means are kept. Streams that are seen
+    once may be many times as many, and are worked off a few at a time: of wide inputs their means would be gigabytes.
+    """
 
     fit: Fitted
     _index: NDArray[np.int64] | None = field(default=None, repr=False)
     _means: NDArray[np.float32] | None = field(default=None, repr=False)
 
     def __call__(self, rows: NDArray[np.int64]) -> StatisticPaths:
-        params = self.fit.refitted(rows)
-        return lambda index: stream_maxima(params, self._batch_means(index))
+        """The monitor as if these rows (n,), with repeats, were the reference.
 
-    def _batch_means(self, index: NDArray[np.int64]) -> NDArray[np.float32]:
-        if self._means is None or self._index is not index:
-            self._index, self._means = index, batch_means(self.fit.scores, index)
-        return self._means
+        Cost: O(n x columns); its paths O(batches x (batch_size + 60) x columns), without ``batch_size`` where kept.
+        """
+        params = self.fit.refitted(rows)
+        return lambda index: self._maxima(params, index)
+
+    def _maxima(self, params: LabelFreeParams, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self._index is not index:
+            self._index, self._means = index, None
+            parts = (index[start : start + STREAMS_AT_ONCE] for start in range(0, len(index), STREAMS_AT_ONCE))
+            return np.concatenate([stream_maxima(params, batch_means(self.fit.scores, part)) for part in parts])
+        if self._means is None:
+            self._means = batch_means(self.fit.scores, index)
+        return stream_maxima(params, self._means)

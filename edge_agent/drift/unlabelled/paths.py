@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.unlabelled.filters import MEMORIES
+from edge_agent.drift.unlabelled.filters import GAINS, MEMORIES
 from edge_agent.drift.unlabelled.params import LabelFreeParams
 from edge_agent.drift.unlabelled.signals import BEFORE, remembered
 
-_STREAMS_AT_ONCE = 16
+STREAMS_AT_ONCE = 16
+_VALUES_GATHERED = 1 << 19  # at a time: about what a processor's cache holds
 
 
 def batch_means(scores: NDArray[np.float32], index: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -18,9 +19,11 @@ def batch_means(scores: NDArray[np.float32], index: NDArray[np.int64]) -> NDArra
     Cost: O(rows x columns).
     """
     found = np.empty((*index.shape[:2], scores.shape[1]), np.float32)
-    for stream, rows in enumerate(index):
-        gathered = scores.take(rows.ravel(), axis=0).reshape(*rows.shape, -1)
-        np.mean(gathered, axis=1, out=found[stream])
+    batches, means = index.reshape(-1, index.shape[2]), found.reshape(-1, scores.shape[1])
+    step = max(1, _VALUES_GATHERED // (index.shape[2] * scores.shape[1]))
+    for start in range(0, len(batches), step):
+        some = slice(start, start + step)
+        np.mean(scores.take(batches[some], axis=0), axis=1, out=means[some])
     return found
 
 
@@ -40,9 +43,14 @@ def stream_statistics(
     memory = np.zeros((len(means), len(MEMORIES), columns), np.float32)
     signals = np.zeros((len(means), 3, len(params.signal_level)), np.float32)
     signals[:, 1:] = params.signal_level if levels is None else params.signal_vector(levels)[:, None]
+    moved, change = np.empty((len(means), columns), np.float32), np.empty_like(memory)
     for batch in range(means.shape[1]):
         mean = means[:, batch]
-        memory = params.followed(memory, (mean[:, :columns] - level) * params.per_deviation)
+        np.subtract(mean[:, :columns], level, out=moved)
+        moved *= params.per_deviation
+        np.subtract(moved[:, None], memory, out=change)  # as params.followed, in place
+        change *= GAINS
+        memory += change
         now = params.signal_vector(mean)
         vectors = remembered(signals, now)
         yield params.statistics(memory, vectors)
@@ -53,8 +61,8 @@ def stream_statistics(
 def stream_maxima(params: LabelFreeParams, means: NDArray[np.float32]) -> NDArray[np.float64]:
     """The monitor's (streams, batches) statistic for (streams, batches, columns + directions) mean scores."""
     found = np.empty(means.shape[:2])
-    for start in range(0, len(means), _STREAMS_AT_ONCE):
-        some = slice(start, start + _STREAMS_AT_ONCE)
+    for start in range(0, len(means), STREAMS_AT_ONCE):
+        some = slice(start, start + STREAMS_AT_ONCE)
         for batch, statistics in enumerate(stream_statistics(params, means[some])):
             found[some, batch] = params.scale(statistics).max(axis=1)
     return found

@@ -16,6 +16,7 @@ from server_bridge.bundles.calibrate import BATCH_SIZE_DEFAULT, Outputs
 from server_bridge.bundles.checks import checked_model, refuse_name
 from server_bridge.bundles.gradients.forward import Forward
 from server_bridge.bundles.gradients.optimisers import OPTIMISERS
+from server_bridge.bundles.monitors import Noted, Told
 from server_bridge.bundles.source import read_model, served_model
 from server_bridge.bundles.tailor.blocks import Block, initial_parameters, plan_block
 from server_bridge.bundles.tailor.files import LOSS, TaskFiles, TaskGraph, task_files
@@ -50,7 +51,15 @@ class TailorSettings:
     seed: int = 0
 
 
-def tailor_bundle(model: onnx.ModelProto | Path, data: Path, settings: TailorSettings, out: Path) -> Bundle:
+def tailor_bundle(
+    model: onnx.ModelProto | Path,
+    data: Path,
+    settings: TailorSettings,
+    out: Path,
+    *,
+    told: Told = lambda name, share: None,
+    noted: Noted = lambda notes: None,
+) -> Bundle:
     """Freeze a classifier, give each task a block of its own on it, calibrate the monitor, write the bundle.
 
     A task with as many classes as the model begins with the model's own head.
@@ -60,6 +69,8 @@ def tailor_bundle(model: onnx.ModelProto | Path, data: Path, settings: TailorSet
         data: held-out NPZ for the calibration, rows of any task (column ``task``).
         settings: see `TailorSettings`.
         out: a directory that does not exist, or is empty.
+        told: of the calibration's progress.
+        noted: given what an operator should know of the calibration.
 
     Raises:
         DataError: the model, the tasks or the data are unfit (named, with the remedy).
@@ -75,7 +86,9 @@ def tailor_bundle(model: onnx.ModelProto | Path, data: Path, settings: TailorSet
         held_out,
         batch_size=settings.monitor_batch,
         seed=settings.seed,
+        told=told,
     )
+    noted(monitors.notes)
     return write_bundle(out, *monitors.in_bundle(made.manifest, made.files))
 
 

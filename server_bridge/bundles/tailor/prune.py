@@ -15,6 +15,7 @@ from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.tensors import Weights
 from server_bridge.bundles.calibrate import Outputs, Score
 from server_bridge.bundles.data import LabelledData
+from server_bridge.bundles.monitors import Noted, Told
 from server_bridge.bundles.tailor.blocks import Block, Mix, alphas
 from server_bridge.bundles.tailor.build import outputs_of
 from server_bridge.bundles.tailor.files import TaskFiles, TaskGraph, optimisers_of, task_files, task_graphs
@@ -61,7 +62,13 @@ class Pruning:
 
 
 def prune_bundle(
-    source: Path, data: Path, out: Path, *, threshold: float = THRESHOLD_DEFAULT
+    source: Path,
+    data: Path,
+    out: Path,
+    *,
+    threshold: float = THRESHOLD_DEFAULT,
+    told: Told = lambda name, share: None,
+    noted: Noted = lambda notes: None,
 ) -> tuple[Bundle, Pruning]:
     """Remove every branch whose share of its mix is below a threshold, and calibrate anew.
 
@@ -74,6 +81,8 @@ def prune_bundle(
         data: held-out NPZ: for the scores before and after, and the monitor.
         out: a directory that does not exist, or is empty.
         threshold: in [0, 1); 0 removes nothing.
+        told: of the calibration's progress.
+        noted: given what an operator should know of the calibration.
 
     Raises:
         DataError: the bundle or the data are unfit (named).
@@ -93,8 +102,9 @@ def prune_bundle(
     after = scores_by_task(made.manifest, lambda task: outputs_of(made, task), rows)
     batches = [monitor.batch_size for monitor in bundle.manifest.monitors.values()]
     monitors = task_monitors(
-        made.manifest, lambda task: outputs_of(made, task), rows, batch_size=max(batches, default=32), seed=0
+        made.manifest, lambda task: outputs_of(made, task), rows, batch_size=max(batches, default=32), seed=0, told=told
     )
+    noted(monitors.notes)
     written = write_bundle(out, *monitors.in_bundle(_relabelled(made, bundle), made.files))
     values = (_values(bundle.initial_weights()), _values(made.weights))
     return written, Pruning(tuple(each for _, removed in pruned for each in removed), before, after, values)

@@ -211,3 +211,18 @@ def test_what_is_written_is_read_again(bundle: Bundle) -> None:
     assert load_bundle(bundle.path).digest == bundle.digest
     with pytest.raises(DataError, match=r"no task 'mill' \(it has 'press', 'weld'\)"):
         InferenceModel(bundle, bundle.initial_weights(), task="mill")
+
+
+def test_long_work_tells_how_far_it_is(tmp_path: Path) -> None:
+    data = save_npz(tmp_path / "data.npz", **two_tasks(mlp(), 330))
+    heard: list[tuple[str, float]] = []
+    notes: list[str] = []
+
+    settings = TailorSettings(TASKS, previous=0, optimisers=("sgd",))
+    tailor_bundle(mlp(), data, settings, tmp_path / "out", told=lambda *step: heard.append(step), noted=notes.extend)
+
+    for monitor in ("loss-level", "label-free"):
+        shares = [share for name, share in heard if name == monitor]
+        assert (shares[0], shares[-1]) == (0.0, 1.0)
+        assert shares == sorted(shares)
+    assert any("label-free promises" in note for note in notes)

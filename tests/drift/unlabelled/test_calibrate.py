@@ -7,8 +7,9 @@ import pytest
 from edge_agent.drift.arrays import decode_drift_arrays, encode_drift_arrays
 from edge_agent.drift.observed import Observed
 from edge_agent.drift.unlabelled import NAME, LabelFreeParams, LabelFreeState, calibrate, step
-from edge_agent.drift.unlabelled.calibrate import calibrated
-from edge_agent.drift.unlabelled.paths import batch_means, stream_maxima
+from edge_agent.drift.unlabelled.calibrate import Refits, calibrated
+from edge_agent.drift.unlabelled.fitting import fitted
+from edge_agent.drift.unlabelled.paths import STREAMS_AT_ONCE, batch_means, stream_maxima
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
 from tests.benchmarks.cohorts_data.gas import read_batch
@@ -132,3 +133,24 @@ def _measured(
 
 def _made(correlation: float) -> Callable[[int, np.random.Generator], Observed]:
     return lambda count, rng: observed(rows(count, 4, rng, correlation=correlation), embeddings=False)
+
+
+def test_streams_are_judged_alike_whether_their_means_are_kept_or_not() -> None:
+    rng = np.random.default_rng(2)
+    monitors = Refits(fitted(reference(observed(rows(400, 3, rng))), batch_size=BATCH, rate=0.1, rng=rng))
+    paths, index = monitors(np.arange(400)), rng.integers(0, 400, (STREAMS_AT_ONCE + 3, 5, BATCH))
+
+    first, second, third = (paths(index) for _ in range(3))
+
+    assert first.shape == (STREAMS_AT_ONCE + 3, 5)
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(first, third)
+
+
+def test_means_of_wide_scores_are_gathered_in_parts() -> None:
+    rng = np.random.default_rng(3)
+    scores, index = rng.normal(size=(50, 5000)).astype(np.float32), rng.integers(0, 50, (3, 4, BATCH))
+
+    found = batch_means(scores, index)
+
+    np.testing.assert_allclose(found, scores.astype(np.float64)[index].mean(axis=2), atol=1e-6)
