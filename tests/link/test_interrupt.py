@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -64,6 +64,42 @@ def test_one_that_is_ignored_stays_ignored() -> None:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+_TERMINATED_WHILE_LOADING = """
+import os, signal
+from edge_agent.link.interrupt import quiet_while_loading
+
+def leave(number, frame):
+    raise SystemExit(7)
+
+signal.signal(signal.SIGTERM, leave)
+with quiet_while_loading():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        sum(range(1000))
+    except SystemExit as error:  # as the loading of a compiled module turns it into a failure of its own
+        raise ImportError("initialization failed") from error
+    print("loaded", flush=True)
+print("never")
+"""
+
+
+def test_a_termination_is_handled_after_what_is_being_loaded_which_would_take_it_for_a_failure() -> None:
+    command = [sys.executable, "-c", _TERMINATED_WHILE_LOADING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "loaded\n", "")
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_DFL, signal.default_int_handler])
+def test_afterwards_a_termination_is_what_it_was(handler: Callable[..., object] | signal.Handlers) -> None:
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        with quiet_while_loading():
+            assert (signal.getsignal(signal.SIGTERM) is handler) == (handler is signal.SIG_DFL)
+        assert signal.getsignal(signal.SIGTERM) is handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 _STOPPED_WHILE_IT_HOLDS_THE_LOCK = """
