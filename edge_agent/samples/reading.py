@@ -75,13 +75,26 @@ def read_evaluation_set(
 
 
 def read_feature_set(
-    path: Path, inputs: Sequence[TensorSpec], *, from_sample: str | None, limit: int, task: str | None = None
+    path: Path,
+    inputs: Sequence[TensorSpec],
+    *,
+    from_sample: str | None,
+    limit: int,
+    task: str | None = None,
+    after: str | None = None,
 ) -> FeatureSet:
     """The newest samples of the train part whether or not they have labels, for objectives that need none.
 
     Args and raises: as :func:`read_training_set`.
+
+    Args:
+        after: only samples inserted after that one; one that has left the store left it before all that are recent.
     """
-    return _viewed(path, inputs, lambda view: view.feature_set(from_sample=from_sample, limit=limit, task=task))
+
+    def read(view: View) -> FeatureSet:
+        return view.feature_set(from_sample=from_sample, limit=limit, task=task, after=after)
+
+    return _viewed(path, inputs, read)
 
 
 def is_known(path: Path, inputs: Sequence[TensorSpec], sample_id: str) -> bool:

@@ -76,11 +76,16 @@ class View:
             return holdout
         return self._mixed(Part.PROOF, Part.PROOF, since_sample, limit, task, mixture)
 
-    def feature_set(self, *, from_sample: str | None, limit: int, task: str | None = None) -> FeatureSet:
+    def feature_set(
+        self, *, from_sample: str | None, limit: int, task: str | None = None, after: str | None = None
+    ) -> FeatureSet:
         """See :func:`edge_agent.samples.reading.read_feature_set`."""
         first = self._insertion_of(from_sample)
         if first is None:
             return FeatureSet(self._layout.unpack([]), [])
+        if after is not None:
+            place = self._insertion_of(after)
+            first = max(first, (self._passed if place is None else place) + 1)
         older = self._db.query(
             f"SELECT seq FROM sample WHERE {_OF_THE_OLDER} AND seq >= ? AND stage = {Stage.UNLABELLED:d} ORDER BY seq",
             (Part.TRAIN.value, self._number, task, task, first),

@@ -62,8 +62,9 @@ def follow(job: AdaptationJob, bundle: Bundle, release: Weights) -> Followed:
     before = None if job.overlay_file is None else decode_overlay(read_file(job.overlay_file))
     if before is not None:
         adapter.restore(before.saved)
-    seen = read_feature_set(job.samples_db, bundle.manifest.inputs, from_sample=None, limit=job.max_samples)
-    rows = _since(seen, None if before is None else before.last, job.batch_size)
+    last = None if before is None else before.last
+    seen = read_feature_set(job.samples_db, bundle.manifest.inputs, from_sample=None, limit=job.max_samples, after=last)
+    rows = _whole(len(seen.ids), job.batch_size, newest=before is None)
     metrics, last = _adapt(adapter, seen, rows, job.batch_size)
     if adapter.batches == 0:
         return Followed(None, metrics)
@@ -78,13 +79,11 @@ def follow(job: AdaptationJob, bundle: Bundle, release: Weights) -> Followed:
     )
 
 
-def _since(seen: FeatureSet, last: str | None, batch_size: int) -> range:
-    """Rows of whole batches that came after a sample; of the newest batch alone where none was followed yet."""
-    count = len(seen.ids)
-    if last is None:
+def _whole(count: int, batch_size: int, *, newest: bool) -> range:
+    """Rows of whole batches, from the oldest on; or of the newest alone."""
+    if newest:
         return range(count - batch_size, count) if count >= batch_size else range(0)
-    begin = seen.ids.index(last) + 1 if last in seen.ids else 0
-    return range(begin, begin + (count - begin) // batch_size * batch_size)
+    return range(count // batch_size * batch_size)
 
 
 def _adapt(adapter: OnlineAdapter, seen: FeatureSet, rows: range, batch_size: int) -> tuple[Metrics, str | None]:

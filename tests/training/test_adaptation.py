@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from edge_agent.errors import DataError
-from edge_agent.link.database import open_database
+from edge_agent.link.database import Database, open_database
 from edge_agent.model.bundle import Bundle
 from edge_agent.samples.record import Label, SampleBatch
 from edge_agent.samples.store import SampleStore
@@ -36,24 +36,45 @@ def adaptable(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 class Stream:
     """Samples in a store; every fifth is holdout and labelled, unless told otherwise."""
 
-    def __init__(self, path: Path, *, moved: float = 1.2, shares: np.ndarray | None = None, room: int = 10_000) -> None:
-        self.path, self.count, self.moved, self.shares, self.room = path, 0, moved, shares, room
+    def __init__(
+        self,
+        path: Path,
+        *,
+        moved: float = 1.2,
+        shares: np.ndarray | None = None,
+        room: int = 10_000,
+        wait_s: float = 1e6,
+    ) -> None:
+        self.path, self.count, self.moved, self.shares, self.room, self.wait_s = path, 0, moved, shares, room, wait_s
 
     def comes(self, count: int, *, labels: bool = True) -> None:
         features, truth = gaussian(count, self.count, self.shares, self.moved)
         ids = [f"s{self.count + row}" for row in range(count)]
         held = [row % 5 == 0 for row in range(count)]
         with closing(open_database(self.path, synchronous="NORMAL")) as db:
-            store = SampleStore(
-                db, inputs=INPUTS, classes=CLASSES, proof_share=0.0, max_samples=self.room, label_wait_s=1e6
-            )
+            store = self._store(db)
             times = [float(self.count + row) for row in range(count)]
             served = Served(np.zeros((count, CLASSES), np.float32), "a" * 64, "b" * 64, 1, "root")
-            store.add(SampleBatch(ids, times, dict(features), holdouts=held), served, now_s=0.0)
+            store.add(SampleBatch(ids, times, dict(features), holdouts=held), served, now_s=float(self.count))
             if labels:
                 told = [Label(name, int(value)) for name, value, out in zip(ids, truth, held, strict=True) if out]
-                store.label(told, now_s=0.0)
+                store.label(told, now_s=float(self.count))
         self.count += count
+
+    def label(self, name: str) -> None:
+        with closing(open_database(self.path, synchronous="NORMAL")) as db:
+            self._store(db).label([Label(name, 0)], now_s=float(self.count))
+
+    def _store(self, db: Database) -> SampleStore:
+        return SampleStore(
+            db,
+            inputs=INPUTS,
+            classes=CLASSES,
+            proof_share=0.0,
+            max_samples=self.room,
+            label_wait_s=self.wait_s,
+            unlabelled_samples=500,
+        )
 
 
 def _job(bundle: Bundle, samples: Path, **changes: object) -> AdaptationJob:
@@ -122,6 +143,26 @@ def test_labels_judge_on_when_the_first_sample_followed_has_left_the_store(tmp_p
         assert _kept(done, kept).first == first
         assert done.metrics["proof-examples"] >= 30
         assert done.metrics["judged-anew"] >= 29
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_older_samples_that_are_kept_for_want_of_labels_are_not_followed_again(
+    tmp_path: Path, adaptable: Bundle, labelled: bool
+) -> None:
+    """Between two looks more comes than the store holds; the last sample followed has left it, or is kept as old."""
+    stream, kept = Stream(tmp_path / "samples.db", room=200, wait_s=50.0), tmp_path / "followed.bin"
+    release = adaptable.initial_weights()
+    stream.comes(400)
+    last = _kept(follow(_job(adaptable, stream.path), adaptable, release), kept).last
+    for _ in range(3):
+        if labelled:
+            stream.label(last)
+        for _ in range(4):
+            stream.comes(100)
+        done = follow(_job(adaptable, stream.path, overlay_file=kept), adaptable, release)
+        last = _kept(done, kept).last
+        anew = 4 if labelled else 8  # of 160 samples of the train part that are recent, of 320 that came and are kept
+        assert done.metrics["batches-anew"] == anew
 
 
 def test_an_overlay_that_labels_find_worse_is_not_left(tmp_path: Path, adaptable: Bundle) -> None:
