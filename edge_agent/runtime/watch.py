@@ -14,6 +14,7 @@ from edge_agent.drift.policy.verdict import Role, activated
 from edge_agent.errors import ConfigError, DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
+from edge_agent.runtime.watch_answer import asked
 from edge_agent.runtime.watch_batches import ServedBatches, inputs_alone, observed, of_task
 from edge_agent.runtime.watch_held import Held, ServedPart
 from edge_agent.runtime.watch_judging import Judged, Judging
@@ -299,6 +300,7 @@ class DriftWatch:
             overlay="",
             overlays=(),
             overlaid_at=before.batches.get(LABEL_FREE, 0),
+            asked=asked(before.place.flag, before.place.asked),
         )
         rules = self._rules_of(active)
         states = _rebaselined(rules, before, goes_on=rules is self.rules)

@@ -20,6 +20,7 @@ from edge_agent.drift.policy.table import Verdict
 from edge_agent.drift.policy.verdict import Role, Ruling, judge
 from edge_agent.drift.rises import clip_losses
 from edge_agent.errors import DataError
+from edge_agent.runtime.watch_answer import RENEWED_AT_MOST, unanswered, with_losses
 from edge_agent.runtime.watch_batches import Began
 from edge_agent.runtime.watch_flag import Context, Drifted, flag_id, labelled_drifted, made_flag, role_findings
 from edge_agent.runtime.watch_rules import WatchRules
@@ -165,12 +166,30 @@ class Judging:
         active: Prepared,
     ) -> Standing:
         monitor = self.rules.labelled.monitor
-        at, ruling = self._ruled(self._judged_upto(at, batch), monitor, finding)
+        at, finding = self._answered(self._judged_upto(at, batch), shown, finding)
+        at, ruling = self._ruled(at, monitor, finding)
         if ruling.flags:
             drifted = self._drifted(at, monitor, finding, batch, losses)
             at = self._flagged(at, monitor, finding, drifted, active)
         self.told(Judged(monitor.name, shown.ids, shown.times_s, losses, finding, ruling, at))
         return at
+
+    def _answered(self, at: Standing, shown: Labelled, finding: Finding) -> tuple[Standing, Finding]:
+        """Whether the weights have answered the flag that stood at their activation, once that can be told.
+
+        Their level is what is usual from now on, so that a drift which they have not repaired would not be seen again.
+        """
+        monitor, waiting = self.rules.labelled.monitor, at.place.asked
+        warm_up = getattr(monitor.params, "warmup_batches", 0) * monitor.batch_size
+        if waiting is None or not warm_up:  # the published rule has none, and flags what it says alone
+            return at, finding
+        waiting = with_losses(waiting, shown, getattr(monitor.params, "clip", None))
+        if waiting.samples < warm_up:
+            return replace(at, place=replace(at.place, asked=waiting)), finding
+        still = unanswered(waiting, finding)
+        renewed = 0 if still is None else at.place.renewed + 1
+        at = replace(at, place=replace(at.place, asked=None, renewed=renewed))
+        return at, finding if still is None or renewed > RENEWED_AT_MOST else still
 
     def _judged_upto(self, at: Standing, batch: list[LabelledRow]) -> Standing:
         facts = (
@@ -234,7 +253,7 @@ class Judging:
         )
         identity = flag_id(self.gateway, monitor.name, at.place.epoch, at.policy.flags)
         event = made_flag(identity, at.policy.flags, monitor, finding, drifted, context, active)
-        place = replace(at.place, drifted_from=drifted.first, open_flag=True, flag=event.model_dump_json())
+        place = replace(at.place, drifted_from=drifted.first, open_flag=True, flag=event.model_dump_json(), asked=None)
         return replace(at, place=place, events=(*at.events, event))
 
     def _drifted(

@@ -20,6 +20,7 @@ from edge_agent.drift.policy.verdict import Held, PolicyState, Role
 from edge_agent.errors import DataError, WireError
 from edge_agent.link.database import Database, Row
 from edge_agent.runtime.packing import decoded, encoded
+from edge_agent.runtime.watch_answer import Asked
 from edge_agent.runtime.watch_rules import Watched, WatchRules
 from edge_agent.wire.messages import FlagEvent
 
@@ -49,6 +50,8 @@ class Place:
         overlay: digest of what lies on these weights; "": nothing.
         overlays: digests of what has lain on them, the latest last, but for what labels have shown to be worse.
         overlaid_at: batches of the label-free monitor when that changed last, or at the activation.
+        asked: the flag that these weights have still to answer.
+        renewed: flags in a row that said anew what an activation had not answered.
     """
 
     epoch: str
@@ -60,6 +63,8 @@ class Place:
     overlay: str = ""
     overlays: tuple[str, ...] = ()
     overlaid_at: int = 0
+    asked: Asked | None = None
+    renewed: int = 0
 
     def judges(self, weights: str) -> bool:
         """Whether what these weights predicted tells of the release that serves, or of what lay on it."""
@@ -215,7 +220,9 @@ def _of_before(row: Row, rules: WatchRules) -> Standing:
 
 
 def _place(told: dict[str, Any]) -> Place:
-    place = Place(**{**told, "overlays": tuple(told.get("overlays", ()))})
+    waiting = told.get("asked")
+    lists = {"overlays": tuple(told.get("overlays", ())), "asked": None if waiting is None else Asked(*waiting)}
+    place = Place(**{**told, **lists})
     if place.flag is not None:
         FlagEvent.model_validate_json(place.flag)
     return place

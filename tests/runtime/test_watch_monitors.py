@@ -45,10 +45,19 @@ class Gateway:
         self.now_s = 0.0
         self.first = 0
 
-    def serve(self, count: int, *, moved: float = 0.0, seed: int = 7, label: bool = False, portion: int = 999) -> int:
+    def serve(
+        self,
+        count: int,
+        *,
+        moved: float = 0.0,
+        seed: int = 7,
+        label: bool = False,
+        portion: int = 999,
+        wrong: bool = False,
+    ) -> int:
         """Samples as the recorder tells of them; ``portion`` at a time. Returns the flags raised."""
         x, outputs = drawn(count, seed + self.first, moved=moved)
-        labels = labels_of(outputs, 10_000 + seed + self.first)
+        labels = outputs.argmin(axis=1) if wrong else labels_of(outputs, 10_000 + seed + self.first)
         flags = 0
         for start in range(0, count, portion):
             rows = slice(start, start + portion)

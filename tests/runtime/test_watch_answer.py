@@ -1,0 +1,110 @@
+"""A flag that an activation has not answered is raised anew, about the weights that serve now."""
+
+from pathlib import Path
+
+import pytest
+
+from edge_agent.model.bundle import Bundle
+from edge_agent.runtime.watch_answer import RENEWED_AT_MOST
+from tests.runtime.bench import BATCH, RULE, Parts
+from tests.runtime.test_watch_monitors import Gateway
+from tests.runtime.watched import OWN, SIZE, rules_of, watched_bundle
+
+WARM_UP = RULE.warmup_batches * BATCH
+BAD, GOOD = [True] * BATCH, [False] * BATCH
+WEIGHTS = ["a" * 64, "b" * 64, "c" * 64, "d" * 64, "e" * 64]
+
+
+class Stream:
+    """Labelled samples one after the other, by the weights that serve."""
+
+    def __init__(self, path: Path, bundle: Bundle) -> None:
+        self.parts = Parts(path, bundle)
+        self.first = 0
+
+    def feed(self, losses: list[bool]) -> int:
+        self.first += len(losses)
+        return self.parts.feed(self.first - len(losses), losses, weights=self.parts.active.weights)
+
+    def drift(self) -> None:
+        assert self.feed(GOOD * 4) == 0
+        assert self.feed(BAD) == 1
+
+
+@pytest.fixture
+def stream(tmp_path: Path, bundle: Bundle) -> Stream:
+    return Stream(tmp_path, bundle)
+
+
+def test_what_the_new_weights_have_not_repaired_is_flagged_at_the_end_of_their_warm_up(stream: Stream) -> None:
+    stream.drift()
+    stream.parts.activate(WEIGHTS[1])
+    assert stream.feed(BAD) == 0
+    assert not stream.parts.watch.open_flag
+    assert stream.feed(BAD) == 1
+    first, again = stream.parts.flags()
+    assert (again.weights, again.firing, again.flag_id != first.flag_id) == (WEIGHTS[1], 2, True)
+    assert again.first_drifted_sample == f"s{stream.first - WARM_UP}"
+    (before,) = {one.before for flag in (first, again) for one in flag.attributions if one.name == "loss"}
+    assert again.statistic == pytest.approx(first.statistic)
+    assert before < again.statistic
+    assert stream.parts.watch.open_flag
+
+
+@pytest.mark.parametrize(("places", "flags"), [("", 0), ("024", 0), ("02461", 1), ("01234567", 1)])
+def test_half_of_the_rise_must_be_gone(stream: Stream, places: str, flags: int) -> None:
+    stream.drift()
+    stream.parts.activate(WEIGHTS[1])
+    assert stream.feed([str(place) in places for place in range(WARM_UP)]) == flags
+
+
+def test_weights_that_repair_it_are_the_usual_from_then_on(stream: Stream) -> None:
+    stream.drift()
+    stream.parts.activate(WEIGHTS[1])
+    assert stream.feed(GOOD * 20) == 0
+    assert stream.feed(BAD) == 1
+
+
+def test_weights_that_follow_before_it_could_be_told_are_asked_too(stream: Stream) -> None:
+    stream.drift()
+    stream.parts.activate(WEIGHTS[1])
+    assert stream.feed(BAD) == 0
+    stream.parts.activate(WEIGHTS[2])
+    assert stream.feed(BAD * RULE.warmup_batches) == 1
+
+
+def test_a_restart_keeps_what_is_asked(stream: Stream) -> None:
+    stream.drift()
+    stream.parts.activate(WEIGHTS[1])
+    assert stream.feed(BAD) == 0
+    stream.parts = stream.parts.restarted()
+    assert stream.feed(BAD) == 1
+
+
+def test_where_no_flag_stood_bad_weights_are_their_own_usual(stream: Stream) -> None:
+    assert stream.feed(GOOD * 4) == 0
+    stream.parts.activate(WEIGHTS[1])
+    assert stream.feed(BAD * 10) == 0
+
+
+def test_it_is_said_anew_only_so_often(stream: Stream) -> None:
+    stream.drift()
+    flags = []
+    for weights in WEIGHTS[1:]:
+        stream.parts.activate(weights)
+        flags.append(stream.feed(BAD * RULE.warmup_batches))
+    assert flags == [1] * RENEWED_AT_MOST + [0] * (len(WEIGHTS) - 1 - RENEWED_AT_MOST)
+
+
+def test_the_losses_level_is_asked_as_well(tmp_path: Path, bundle: Bundle) -> None:
+    whole = watched_bundle(bundle)
+    gateway = Gateway(tmp_path, whole, rules_of(whole, label_free="off"))
+    gateway.parts.activate(OWN, 1)
+    assert gateway.serve(20 * SIZE, label=True) == 0
+    assert gateway.serve(2 * SIZE, label=True, wrong=True) == 1
+    gateway.parts.activate("d" * 64, 2)
+    warm_up = gateway.parts.watch.rules.labelled.monitor.params.warmup_batches
+    assert gateway.serve((warm_up - 1) * SIZE, label=True, wrong=True) == 0
+    assert gateway.serve(SIZE, label=True, wrong=True) == 1
+    assert gateway.flags[-1].weights == "d" * 64
+    gateway.parts.close()
