@@ -3,6 +3,7 @@
 import faulthandler
 import gc
 import signal
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from edge_agent.cli.exits import Exit
 from edge_agent.config import AgentSettings, load_settings
 from edge_agent.errors import StorageError
-from edge_agent.link.interrupt import quiet_while_loading
+from edge_agent.link.interrupt import quiet_while_loading, stop_on_signals
 from edge_agent.link.log_lines import configure_logs
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def serve(config: Path) -> Exit:
         DataError: the provisioned bundle cannot be used.
         StorageError: the disk refuses.
     """
-    signal.signal(signal.SIGTERM, _leave)  # until the agent has its own: nothing is recorded yet
+    signal.signal(signal.SIGTERM, _leave)  # until something is served, which is to be recorded
     gc.disable()  # loading makes nothing but what stays: looking it through took a tenth of the start (measured)
     with quiet_while_loading():
         from edge_agent.runtime.provisioned import WronglyProvisioned, is_root_usable
@@ -37,10 +38,14 @@ def serve(config: Path) -> Exit:
     configure_logs(settings.log.level)
     faulthandler.enable()  # a watchdog's SIGABRT writes every thread's stack to the log
     data_dir, root = settings.gateway.data_dir, settings.gateway.root
+    stopping = threading.Event()
     try:
         first = ServingFirst(settings)
-        agent = _rest_of(settings, first)
+        stop_on_signals(stopping)
+        agent = _rest_of(settings, first, stopping)
     except StorageError as error:
+        if stopping.is_set():
+            return Exit.OK
         return _alone(serve_alone(settings, error, mended=lambda: is_usable(data_dir)))
     except WronglyProvisioned as error:
         if not has_served(data_dir):
@@ -49,13 +54,13 @@ def serve(config: Path) -> Exit:
     return Exit.PART_DIED if agent.run() else Exit.OK
 
 
-def _rest_of(settings: AgentSettings, first: "ServingFirst") -> "Agent":
+def _rest_of(settings: AgentSettings, first: "ServingFirst", stopping: threading.Event) -> "Agent":
     """Everything but what serves, which is loaded while that does: half of the start."""
     try:
         with quiet_while_loading():
             from edge_agent.runtime.agent import Agent
 
-        return Agent(settings, first)
+        return Agent(settings, first, stopping)
     except BaseException:
         first.end()
         raise

@@ -11,7 +11,6 @@ import structlog
 import edge_agent
 from edge_agent.config import AgentSettings
 from edge_agent.errors import StorageError
-from edge_agent.link.interrupt import stop_on_signals
 from edge_agent.link.service import ServiceNotifier, Watchdog
 from edge_agent.link.settings import TimeJudge
 from edge_agent.ota.activation import slot_of
@@ -53,6 +52,7 @@ class Agent:
 
     Args:
         first: serves already; after an error here it is the caller's to end.
+        stopping: set when the agent is to end, perhaps while it is being made.
 
     Raises:
         ConfigError: a setting or file is wrong.
@@ -60,10 +60,10 @@ class Agent:
         StorageError: the data folder cannot be used.
     """
 
-    def __init__(self, settings: AgentSettings, first: ServingFirst) -> None:
+    def __init__(self, settings: AgentSettings, first: ServingFirst, stopping: threading.Event) -> None:
         self._settings = settings
         self._boot_id = secrets.token_hex(8)
-        self._stopping = threading.Event()
+        self._stopping = stopping
         self._lock, self._storage, self._outbox = first.lock, first.storage, first.outbox
         self._errors, self._model = first.errors, first.model
         self._build(first.floors, first.judge)
@@ -90,8 +90,7 @@ class Agent:
             self._errors.tell(name, damage, "the damaged file was set aside beside the new one")
 
     def run(self) -> bool:
-        """Serve until SIGTERM or SIGINT; returns whether a part died instead."""
-        stop_on_signals(self._stopping)
+        """Serve until told to stop, and record what was served by then; returns whether a part died instead."""
         parts = self._parts()
         for name in ("recorder", *(name for name in parts if name not in SERVING_ALREADY)):
             parts[name].start()

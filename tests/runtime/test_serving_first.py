@@ -1,3 +1,4 @@
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -6,8 +7,10 @@ import pytest
 from edge_agent.cli.exits import Exit
 from edge_agent.config import load_settings
 from edge_agent.link.database import open_database
+from edge_agent.model.bundle import load_bundle
 from edge_agent.runtime.instance import is_running
 from edge_agent.runtime.serving_first import ServingFirst
+from edge_agent.samples.reading import is_known
 from server_bridge.demo.broker import free_port
 from server_bridge.demo.settings_files import Sections, amend
 from server_bridge.releases.provision import init_fleet, provision_gateway
@@ -39,6 +42,32 @@ def test_it_predicts_before_there_is_an_agent_and_keeps_what_was_served_for_its_
     assert sum(len(item.batch.ids) for item in waiting if item.batch is not None) == pipeline.served_samples
     assert pipeline.unrecorded_samples == 0
     first.lock.release()
+
+
+# Runs the program; it is told to stop when the first sample has been served, while the rest of it is made.
+_TOLD_TO_STOP = (
+    "import os, signal, time\n"
+    "from edge_agent.runtime.agent import Agent\n"
+    "make = Agent.__init__\n"
+    "def told(self, settings, first, stopping):\n"
+    "    while not first.model.pipeline.served_samples:\n"
+    "        time.sleep(0.01)\n"
+    "    os.kill(os.getpid(), signal.SIGTERM)\n"
+    "    make(self, settings, first, stopping)\n"
+    "Agent.__init__ = told\n"
+    "from edge_agent.cli import main\n"
+    "main()\n"
+)
+
+
+def test_what_was_served_when_it_is_told_to_stop_amid_its_start_is_recorded(bridge: Path, tmp_path: Path) -> None:
+    path = _settings(bridge, tmp_path)
+    settings = load_settings(path)
+    with RunningAgent(path, [sys.executable, "-c", _TOLD_TO_STOP]) as agent:
+        assert agent.process.wait(60) == Exit.OK
+    inputs = load_bundle(settings.gateway.bundle).manifest.inputs
+    assert is_known(settings.gateway.data_dir / "samples.db", inputs, "0-0")
+    assert agent.logged("agent_stopped")
 
 
 def test_a_bundle_without_a_monitor_for_the_rest_ends_what_serves(tmp_path: Path) -> None:
