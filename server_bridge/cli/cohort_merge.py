@@ -32,11 +32,13 @@ def merge(
     why: Annotated[str, typer.Option(help="For the record.")] = "no reason given",
     by: Annotated[str, typer.Option(help="Who asks; the user of this terminal if not given.")] = "",
     wait_s: Annotated[float, typer.Option("--wait", min=0.0, max=3600.0, help="Seconds to wait for it.")] = WAIT_S,
+    unlike: Annotated[bool, typer.Option("--unlike", help="Also if their models are not alike.")] = False,
     config: ConfigOption = Path("bridge.toml"),
 ) -> None:
     """Let the cohort GONE go into KEPT: its gateways get KEPT's release.
 
     The bridge does it between two adaptations. While one runs, or while the bridge does not, the request is queued.
+    Cohorts whose models are not alike it merges with --unlike only: KEPT's model would not fit GONE's gateways.
     """
     settings = load_settings(config)
     asked_by = _line("--by", by, BY_SIGNS) or _operator()
@@ -45,7 +47,7 @@ def merge(
             bundle = _bundle_of(store, settings, gone, kept)
             _refuse_twice(store, bundle, gone)
             now_s, reason = time.time(), _line("--why", why, WHY_SIGNS)
-            number = store.merges.ask(bundle, gone, kept, asked_by=asked_by, why=reason, now_s=now_s)
+            number = store.merges.ask(bundle, gone, kept, asked_by=asked_by, why=reason, now_s=now_s, unlike=unlike)
             detail = f"{asked_by} asked that cohort {gone} go into {kept}: {reason}"
             store.decisions.record("cohorts", "merge-asked", detail, now_s, facts={"request": number})
         request = _wait(store, settings, number, wait_s)

@@ -3,9 +3,12 @@
 import time
 from collections.abc import Callable, Collection, Mapping
 
+import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from edge_agent.errors import RejectedUpdate, TransientError
+from edge_agent.wire.tensors import Weights, decode_weights
 from server_bridge.cohorts.membership import ROOT
 from server_bridge.rounds.lineage import Moment, record_merge
 from server_bridge.rounds.release_book import Releases
@@ -14,6 +17,8 @@ from server_bridge.store.merges import MERGED, REFUSED, MergeRequest
 from server_bridge.store.store import Store
 
 RETRY_S = 10.0
+UNLIKE_FROM = 0.5
+"""Cosine distance of two cohorts' changes: 0.69 and more between remounts, up to 0.44 within one (docs/cohorts.md)."""
 REASON_SIGNS = 500
 
 _log = structlog.get_logger(__name__)
@@ -33,6 +38,17 @@ def unfit_merge(gone: str, kept: str, cohorts: Collection[str]) -> str | None:
         return "the root cohort goes into no other: it has whoever has not drifted, and newcomers begin in it"
     absent = [name for name in (gone, kept) if name not in cohorts]
     return f"there is no cohort {absent[0]!r}" if absent else None
+
+
+def apart(gone: Weights, kept: Weights, root: Weights) -> float:
+    """Cosine distance, 0 to 2, of what two cohorts have changed of the root's weights; 1 where one changed nothing."""
+    of_gone, of_kept = (_changes(weights, root) for weights in (gone, kept))
+    lengths = float(np.linalg.norm(of_gone)) * float(np.linalg.norm(of_kept))
+    return 1.0 - float(of_gone @ of_kept) / lengths if lengths > 0 else 1.0
+
+
+def _changes(weights: Weights, root: Weights) -> NDArray[np.float64]:
+    return np.concatenate([(weights[name].astype(np.float64) - root[name]).ravel() for name in root])
 
 
 class CohortMerges:
@@ -79,7 +95,8 @@ class CohortMerges:
         if self._is_released(request, members):  # and the bridge was killed before it was recorded
             self._record(request, "released before")
             return
-        problem = unfit_merge(request.gone, request.kept, self._releases.current(request.bundle))
+        current = self._releases.current(request.bundle)
+        problem = unfit_merge(request.gone, request.kept, current) or self._unlike(request, current)
         if problem is not None:
             self._refuse(request, problem)
             return
@@ -92,6 +109,24 @@ class CohortMerges:
             self._refuse(request, str(error))
             return
         self._record(request, f"release {number}")
+
+    def _unlike(self, request: MergeRequest, current: Mapping[str, str]) -> str | None:
+        """Why models that are not alike are not merged; None: they are, or it is asked all the same.
+
+        The root has changed nothing that could be compared.
+        """
+        if request.unlike or request.kept == ROOT:
+            return None
+        weights = {
+            name: decode_weights(self._store.blobs.read(current[name])) for name in (request.gone, request.kept, ROOT)
+        }
+        distance = apart(weights[request.gone], weights[request.kept], weights[ROOT])
+        if distance < UNLIKE_FROM:
+            return None
+        return (
+            f"what {request.gone} and {request.kept} have changed is not alike: {distance:.2f} apart, allowed "
+            f"{UNLIKE_FROM}; {request.kept}'s model may not fit {request.gone}'s gateways; `--unlike` merges them"
+        )
 
     def _is_released(self, request: MergeRequest, members: Mapping[str, str]) -> bool:
         """Whether the releases have the merge that the lineage does not know yet."""

@@ -22,6 +22,7 @@ class MergeRequest:
         gone: the cohort that ends.
         kept: the one that its members go to; its weights stay as they are.
         asked_s: when, seconds since 1970.
+        unlike: whether also if their models are not alike.
         status: ``queued``, ``merged`` or ``refused``.
         ended_s: when it was merged or refused.
         outcome: what came of it, in words; ``None`` while it is queued.
@@ -34,6 +35,7 @@ class MergeRequest:
     asked_by: str
     asked_s: float
     why: str
+    unlike: bool = False
     status: str = QUEUED
     ended_s: float | None = None
     outcome: str | None = None
@@ -49,9 +51,11 @@ class MergeTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def ask(self, bundle: str, gone: str, kept: str, *, asked_by: str, why: str, now_s: float) -> int:
+    def ask(
+        self, bundle: str, gone: str, kept: str, *, asked_by: str, why: str, now_s: float, unlike: bool = False
+    ) -> int:
         """Queue a request; returns its number."""
-        row = {"bundle": bundle, "gone": gone, "kept": kept, "asked_by": asked_by, "why": why}
+        row = {"bundle": bundle, "gone": gone, "kept": kept, "asked_by": asked_by, "why": why, "unlike": unlike}
         with self._database.write() as connection:
             asked = insert(COHORT_MERGES).values(**row, asked_s=now_s, status=QUEUED)
             return int(connection.execute(asked.returning(COHORT_MERGES.c.id)).scalar_one())

@@ -234,6 +234,7 @@ COHORT_MERGES = Table(
     Column("asked_by", _NAME, nullable=False),
     Column("asked_s", Float(53), nullable=False),
     Column("why", Text, nullable=False),
+    Column("unlike", Boolean, nullable=False),
     Column("status", String(16), nullable=False, index=True),
     Column("ended_s", Float(53)),
     Column("outcome", Text),

@@ -225,7 +225,9 @@ def test_an_operator_lets_cohorts_go_into_others_while_the_bridge_runs_and_while
     released = _weights(plant)
     assert set(released) == {"root", "c1", "c2"}
     mover = next(name for name, member in plant.record.members.items() if member.cohort == "c2")
-    told = plant.cli("cohorts", "merge", "c2", "c1", "--by", "ann", "--why", "alike", "-c", str(plant.config))
+    told = plant.cli(
+        "cohorts", "merge", "c2", "c1", "--unlike", "--by", "ann", "--why", "alike", "-c", str(plant.config)
+    )
     assert told == "cohort c2 went into c1: release 3\n"
     assert {name: member.cohort for name, member in plant.record.members.items()} == {"g1": "c1", "g2": "c1"}
     assert _weights(plant) == {name: released[name] for name in ("root", "c1")}

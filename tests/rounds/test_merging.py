@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from edge_agent.errors import RejectedUpdate, StorageError
+from edge_agent.wire.tensors import encode_weights
 from server_bridge.errors import BrokerAway
-from server_bridge.rounds.merging import RETRY_S, unfit_merge
+from server_bridge.rounds.merging import RETRY_S, apart, unfit_merge
 from server_bridge.store.adaptations import Adaptation
 from tests.rounds.bench import Bench
 from tests.rounds.test_controller import bench, flag_four
@@ -22,8 +24,10 @@ def side(tmp_path: Path) -> Bench:
     return made
 
 
-def ask(side: Bench, gone: str, kept: str) -> int:
-    return side.store.merges.ask(side.bundle, gone, kept, asked_by="ann", why="alike again", now_s=side.clock.now_s)
+def ask(side: Bench, gone: str, kept: str, *, unlike: bool = True) -> int:
+    return side.store.merges.ask(
+        side.bundle, gone, kept, asked_by="ann", why="alike again", now_s=side.clock.now_s, unlike=unlike
+    )
 
 
 def outcomes(side: Bench) -> list[tuple[str, str | None]]:
@@ -54,6 +58,37 @@ def test_members_get_the_kept_cohorts_release_and_the_lineage_says_who_asked_whe
     assert (ended.id, ended.ended_why, ended.into, ended.ended_adaptation) == ("c2", "merge-asked", "c1", None)
     assert outcomes(side) == [("merged", "release 3")]
     assert side.reasons()[-1] == "cohorts:merged"
+
+
+def test_cohorts_that_are_not_alike_are_merged_only_where_that_is_asked(side: Bench) -> None:
+    ask(side, "c2", "c1", unlike=False)
+    side.look()
+    ((status, why),) = outcomes(side)
+    assert status == "refused"
+    assert str(why).startswith("what c2 and c1 have changed is not alike: ")
+    assert side.releases.members(side.bundle)["g3"] == "c2"
+    assert len(side.releases.released) == 1
+    ask(side, "c2", "root", unlike=False)
+    side.look()
+    assert outcomes(side)[-1] == ("merged", "release 3")
+
+
+def test_cohorts_that_have_come_to_the_same_change_are_alike(side: Bench) -> None:
+    weights = {name: side.released(name) for name in ("root", "c1")}
+    twice = {name: value + 2 * (weights["c1"][name] - value) for name, value in weights["root"].items()}
+    side.releases.weights["c2"] = side.store.blobs.put(encode_weights(twice))
+    ask(side, "c2", "c1", unlike=False)
+    side.look()
+    assert outcomes(side) == [("merged", "release 3")]
+
+
+def test_how_far_changes_lie_apart() -> None:
+    root = {"w": np.ones((2, 2), np.float32), "b": np.zeros(3, np.float32)}
+    one = {**root, "b": np.array([1, 0, 0], np.float32)}
+    other = {**root, "b": np.array([0, 2, 0], np.float32)}
+    assert apart(one, one, root) == pytest.approx(0.0, abs=1e-12)
+    assert apart(one, other, root) == pytest.approx(1.0)
+    assert apart(one, root, root) == 1.0
 
 
 def test_into_the_root_they_are_listed_in_no_release_any_more(side: Bench) -> None:

@@ -20,6 +20,7 @@ def upgrade() -> None:
         sa.Column("asked_by", sa.String(length=128), nullable=False),
         sa.Column("asked_s", sa.Float(precision=53), nullable=False),
         sa.Column("why", sa.Text(), nullable=False),
+        sa.Column("unlike", sa.Boolean(), nullable=False),
         sa.Column("status", sa.String(length=16), nullable=False),
         sa.Column("ended_s", sa.Float(precision=53), nullable=True),
         sa.Column("outcome", sa.Text(), nullable=True),
