@@ -31,7 +31,7 @@ FOLLOWING: Values = {
     "max_swaps_per_hour": 1000,
     "judge_within_s": 60.0,
 }
-HARM: Values = {"eta_min": 1.0, "eta_max": 1.0, "steps": 5, "farthest": 0.5}
+HARM: Values = {"eta_min": 1.0, "eta_max": 1.0, "steps": 5, "farthest": 0.5, "judge_within_s": 600.0}
 JUDGED_SPANS = 4
 """Of a second of the stream each, with 25 labelled holdout samples a gateway."""
 
