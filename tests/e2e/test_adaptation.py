@@ -32,17 +32,19 @@ FOLLOWING: Values = {
     "judge_within_s": 60.0,
 }
 HARM: Values = {"eta_min": 1.0, "eta_max": 1.0, "steps": 5, "farthest": 0.5, "judge_within_s": 600.0}
+SERVES_FIRST_S = 4.0
+"""Labels that come so late find the overlay serving; early ones may find it worse before that, and nobody is told."""
 JUDGED_SPANS = 4
 """Of a second of the stream each, with 25 labelled holdout samples a gateway."""
 
 
-def _stream(path: Path, *, moved: float, shares: NDArray[np.float64] | None) -> None:
+def _stream(path: Path, *, moved: float, shares: NDArray[np.float64] | None, delay_s: float) -> None:
     """Even and unmoved at first; the same samples for every gateway of the same drift."""
     first, second = gaussian(BEGIN, 3), gaussian(ROWS - BEGIN, 4, shares, moved)
     x = np.concatenate([first[0]["x"], second[0]["x"]])
     label = np.concatenate([first[1], second[1]])
     rows = np.arange(ROWS)
-    np.savez(path, x=x, label=label, holdout=rows % 10 == 0, delay=np.full(ROWS, 0.2, np.float32))
+    np.savez(path, x=x, label=label, holdout=rows % 10 == 0, delay=np.full(ROWS, delay_s, np.float32))
 
 
 def _fleet(tmp_path: Path, mosquitto: Mosquitto) -> ToyFleet:
@@ -53,7 +55,8 @@ def _fleet(tmp_path: Path, mosquitto: Mosquitto) -> ToyFleet:
     amend(fleet.bridge_dir / "bridge.toml", {"trigger": {"min_flags": 99}})  # flags come, and no round answers them
     for name in gateways:
         harmed = name == HARMED
-        _stream(tmp_path / f"{name}.npz", moved=0.0 if harmed else MOVED, shares=UNEVEN if harmed else None)
+        moved, shares, delay_s = (0.0, UNEVEN, SERVES_FIRST_S) if harmed else (MOVED, None, 0.2)
+        _stream(tmp_path / f"{name}.npz", moved=moved, shares=shares, delay_s=delay_s)
         source: Values = {"kind": "replay", "path": str(tmp_path / f"{name}.npz"), "rate_hz": RATE_HZ}
         amend(fleet.agent_settings(name), {"source": {**source, "loop": True, "loop_from_row": BEGIN}})
         if name != ALONE:
