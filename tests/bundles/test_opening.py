@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import onnx
-import onnxruntime as ort
 import pytest
 
 from edge_agent.errors import DataError
@@ -18,12 +17,10 @@ from tests.bundles.nets import mlp
 DEADLY = Path(__file__).parent / "exported" / "files" / "embedding-bag-as-traced.onnx"
 
 
-@pytest.mark.skipif(not ort.__version__.startswith("1.32."), reason="other versions may open it")
 def test_a_file_that_kills_onnxruntime_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    """Fails with the first onnxruntime that opens it; then nothing need be opened apart any more."""
     settings = BuildSettings(["*"], "cross-entropy")
-    words = (
-        r"embedding-bag-as-traced\.onnx: onnxruntime 1\.32\.\d+ dies of it \(SIGSEGV\); it has If, Loop \(export it opt"
-    )
+    words = r"embedding-bag-as-traced\.onnx: onnxruntime [\d.]+ dies of it \(SIGSEGV\); it has If, Loop \(export it opt"
     with pytest.raises(DataError, match=words):
         build_bundle(DEADLY, tmp_path / "c.npz", settings, tmp_path / "bundle")
     assert not (tmp_path / "bundle").exists()

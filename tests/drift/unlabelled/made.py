@@ -73,19 +73,6 @@ def run(
     """Batch after batch; the state, and the statistics."""
     found = []
     for start in range(0, len(seen), batch):
-        state, finding = step(monitor, state, part(seen, start, start + batch))
+        state, finding = step(monitor, state, seen.part(start, start + batch))
         found.append(finding.statistic)
     return state, found
-
-
-def part(seen: Observed, start: int, stop: int) -> Observed:
-    """Some of the samples."""
-    some = slice(start, stop)
-    return Observed(
-        seen.ids[some],
-        seen.times_s[some],
-        seen.features[some],
-        seen.outputs[some],
-        None if seen.embeddings is None else seen.embeddings[some],
-        None if seen.faulty is None else seen.faulty[some],
-    )

@@ -10,7 +10,7 @@ from edge_agent.drift.unlabelled.fitting import fitted
 from edge_agent.drift.unlabelled.monitor import OWN_FACTOR
 from edge_agent.drift.unlabelled.paths import batch_means, stream_maxima
 from edge_agent.errors import DataError
-from tests.drift.unlabelled.made import BATCH, mixed, observed, params, part, reference, rows, run
+from tests.drift.unlabelled.made import BATCH, mixed, observed, params, reference, rows, run
 
 
 def test_a_batch_is_judged_as_calibration_judges_it() -> None:
@@ -48,7 +48,7 @@ def test_levels_are_told_in_the_features_own_unit() -> None:
     drifted[:, 4] += 3.0 * deviation
 
     for start in range(0, 20 * BATCH, BATCH):
-        state, finding = step(monitor, state, part(observed(drifted), start, start + BATCH))
+        state, finding = step(monitor, state, observed(drifted).part(start, start + BATCH))
 
     first = finding.attributions[0]
     assert (first.name, first.measure) == ("x4", "level")
@@ -99,7 +99,7 @@ def test_a_slow_ramp_is_seen_and_its_beginning_is_found_roughly() -> None:
 
     seen, findings = observed(ramp), []
     for start in range(0, len(ramp), BATCH):
-        state, finding = step(monitor, state, part(seen, start, start + BATCH))
+        state, finding = step(monitor, state, seen.part(start, start + BATCH))
         findings.append(finding)
 
     first = next(place for place, finding in enumerate(findings) if finding.alarm)
@@ -124,7 +124,7 @@ def test_other_class_shares_are_told_as_a_label_shift() -> None:
     other, _ = drawn([0.1, 0.1, 0.8], 10 * BATCH)
     served = replace(observed(other, embeddings=False), outputs=(other @ centres.T).astype(np.float32))
     for start in range(0, len(other), BATCH):
-        state, finding = step(monitor, state, part(served, start, start + BATCH))
+        state, finding = step(monitor, state, served.part(start, start + BATCH))
 
     assert finding.alarm
     assert finding.shift == "label"
@@ -159,7 +159,7 @@ def test_a_drift_is_seen_beside_missing_readings() -> None:
     features[:, 4] = np.nan
     state = LabelFreeState.start(monitor)
     for start in range(0, len(seen), BATCH):
-        state, finding = step(monitor, state, part(replace(seen, features=features), start, start + BATCH))
+        state, finding = step(monitor, state, replace(seen, features=features).part(start, start + BATCH))
 
     assert finding.alarm
     assert finding.attributions[0].name == "x2"
@@ -176,7 +176,7 @@ def test_batches_without_any_reading_say_nothing() -> None:
         embeddings=np.full_like(seen.embeddings, np.inf),
     )
 
-    state, finding = step(monitor, LabelFreeState.start(monitor), part(nothing, 0, BATCH))
+    state, finding = step(monitor, LabelFreeState.start(monitor), nothing.part(0, BATCH))
     _, found = run(monitor, state, nothing)
 
     assert finding.rows == 0
@@ -205,8 +205,8 @@ def test_the_state_comes_back_bit_for_bit_and_its_size_is_fixed() -> None:
     for start in range(0, len(seen), BATCH):
         arrays = state.to_arrays()
         sizes.add(sum(array.nbytes for array in arrays.values()))
-        again, one = step(monitor, LabelFreeState.from_arrays(monitor, arrays), part(seen, start, start + BATCH))
-        state, two = step(monitor, state, part(seen, start, start + BATCH))
+        again, one = step(monitor, LabelFreeState.from_arrays(monitor, arrays), seen.part(start, start + BATCH))
+        state, two = step(monitor, state, seen.part(start, start + BATCH))
         assert one == two
         for name, array in again.to_arrays().items():
             assert array.tobytes() == state.to_arrays()[name].tobytes()
@@ -267,7 +267,7 @@ def test_after_an_activation_the_models_parts_learn_anew_and_the_inputs_stay() -
     other = observed(rows(120 * BATCH, 6, rng))
     assert other.embeddings is not None
     renewed = replace(other, outputs=2.0 - other.outputs, embeddings=other.embeddings * 1.5 + 1.0)
-    assert max(run(monitor, state, part(renewed, 0, 5 * BATCH))[1]) > 20
+    assert max(run(monitor, state, renewed.part(0, 5 * BATCH))[1]) > 20
 
     state = rebaseline(monitor, state)
     state, found = run(monitor, state, renewed)
@@ -372,8 +372,8 @@ def test_a_regression_and_100000_features_are_judged() -> None:
     names = tuple(f"x[{place}]" for place in range(100_000))
     fit = fitted(replace(reference(seen, names=names), classes=None), batch_size=8, rate=0.1, rng=rng)
 
-    quiet = step(fit.params, LabelFreeState.start(fit.params), part(seen, 0, 8))[1]
-    moved = replace(part(seen, 0, 8), features=features[:8] + 1.0)
+    quiet = step(fit.params, LabelFreeState.start(fit.params), seen.part(0, 8))[1]
+    moved = replace(seen.part(0, 8), features=features[:8] + 1.0)
     loud = step(fit.params, LabelFreeState.start(fit.params), moved)[1]
 
     assert loud.statistic > 3 * max(quiet.statistic, 1.0)
