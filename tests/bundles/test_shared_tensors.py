@@ -21,6 +21,7 @@ def twice(v: Array, nodes: list[onnx.NodeProto] = TWICE, **further: Array) -> on
     return model_of(nodes, {"w": W, "v": v, **further}, shape=[4], output=[4])
 
 
+@pytest.mark.oracle
 @pytest.mark.parametrize(("v", "operators"), [(W, {"MatMul", "Tanh"}), (W.T, {"MatMul", "Tanh", "Transpose"})])
 def test_copy_is_the_tensor_itself_and_gets_both_gradients(v: Array, operators: set[str]) -> None:
     import torch
