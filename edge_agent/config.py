@@ -7,14 +7,24 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from edge_agent.link.mqtt_topic import is_topic, is_topic_filter
-from edge_agent.link.settings_file import BrokerSection, Positive, Section, read_toml, settings_error
+from edge_agent.link.settings_file import BrokerSection, Section, read_toml, settings_error
 from edge_agent.wire.topics import is_identifier
 
 ENVIRONMENT_PREFIX = "EDGE_AGENT__"
 DAY_S = 86_400.0
+YEAR_S = 365 * DAY_S
 MIB = 1024 * 1024
+TIB = 1024 * 1024 * MIB
+MOST_SAMPLES = 100_000_000
+MOST_BATCHES = 1_000_000
+LARGEST_RATE = 10.0
+"""Of learning: what an order may ask, too; an overlay's length is bounded apart from that."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
+Span = Annotated[float, Field(ge=1e-3, le=10 * YEAR_S)]
+"""Seconds, of something that is waited for or kept."""
+Duration = Annotated[float, Field(ge=0.1, le=7 * DAY_S)]
+"""Seconds that a worker may run; an order's timeout is as long at most."""
 
 
 def _identifier(text: str) -> str:
@@ -60,11 +70,11 @@ class ReplaySourceSection(Section):
 
     kind: Literal["replay"]
     path: Path
-    rate_hz: Positive = 10.0
+    rate_hz: Annotated[float, Field(ge=1e-6, le=1e6)] = 10.0
     loop: bool = False
-    loop_from_row: Annotated[int, Field(ge=0)] = 0
+    loop_from_row: Annotated[int, Field(ge=0, le=10_000_000_000)] = 0
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 8
-    delay_s: Annotated[float, Field(ge=0)] = 0.0
+    delay_s: Annotated[float, Field(ge=0, le=YEAR_S)] = 0.0
     features: dict[str, list[str]] = {}
     columns: dict[Literal["label", "group", "holdout", "delay", "time", "id", "task"], str] = {}
 
@@ -92,7 +102,7 @@ class JsonLinesSinkSection(Section):
 
     kind: Literal["jsonl"]
     path: Path
-    max_bytes: Annotated[int, Field(ge=1024)] = 16 * MIB
+    max_bytes: Annotated[int, Field(ge=1024, le=TIB)] = 16 * MIB
 
 
 class MqttSinkSection(BrokerSection):
@@ -120,18 +130,18 @@ class MonitorSection(Section):
     """
 
     rule: Literal["default", "calibrated", "loss-level", "loss-rise", "published"] = "default"
-    gamma: Positive = 0.1
+    gamma: Annotated[float, Field(gt=0, le=1000)] = 0.1
     baseline: Literal["bundle", "gateway"] = "bundle"
-    bucket_s: Positive = 60.0
+    bucket_s: Annotated[float, Field(ge=0.1, le=DAY_S)] = 60.0
     label_free: Literal["unlabelled", "always", "never", "off"] = "unlabelled"
-    label_rows: Annotated[int, Field(ge=1)] = 2000
-    label_delay_s: Positive = 3600.0
-    calm_batches: Annotated[int, Field(ge=1)] = 8
-    cooldown_batches: Annotated[int, Field(ge=0)] = 8
+    label_rows: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 2000
+    label_delay_s: Span = 3600.0
+    calm_batches: Annotated[int, Field(ge=1, le=MOST_BATCHES)] = 8
+    cooldown_batches: Annotated[int, Field(ge=0, le=MOST_BATCHES)] = 8
     season: Literal["none", "hour-of-day", "day-of-week", "period"] = "none"
-    season_period_s: Positive = DAY_S
+    season_period_s: Annotated[float, Field(ge=1, le=10 * YEAR_S)] = DAY_S
     season_parts: Annotated[int, Field(ge=1, le=168)] = 24
-    season_offset_s: float = 0.0
+    season_offset_s: Annotated[float, Field(ge=-10 * YEAR_S, le=10 * YEAR_S)] = 0.0
     sensor_faults: bool = True
 
 
@@ -145,12 +155,12 @@ class TrainingSection(Section):
     """
 
     enabled: bool = True
-    min_samples: Annotated[int, Field(ge=1)] = 32
-    max_rounds_per_hour: Annotated[int, Field(ge=1)] = 120
+    min_samples: Annotated[int, Field(ge=1, le=MOST_SAMPLES)] = 32
+    max_rounds_per_hour: Annotated[int, Field(ge=1, le=3600)] = 120
     nice: Annotated[int, Field(ge=0, le=19)] = 10
-    memory_bytes: Annotated[int, Field(ge=64 * MIB)] = 1024 * MIB
-    max_duration_s: Positive = 3600.0
-    min_classes: Annotated[int, Field(ge=1)] = 1
+    memory_bytes: Annotated[int, Field(ge=64 * MIB, le=TIB)] = 1024 * MIB
+    max_duration_s: Duration = 3600.0
+    min_classes: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     rehearsal_share: Annotated[float, Field(ge=0, le=0.9)] = 0.0
     balanced: bool = False
     error_feedback: bool = True
@@ -170,17 +180,17 @@ class AdaptationSection(Section):
 
     online: bool = False
     graph: str = "entropy-sgd"
-    eta_min: Annotated[float, Field(ge=0)] = 0.0
-    eta_max: Positive = 0.05
+    eta_min: Annotated[float, Field(ge=0, le=LARGEST_RATE)] = 0.0
+    eta_max: Annotated[float, Field(gt=0, le=LARGEST_RATE)] = 0.05
     steps: Annotated[int, Field(ge=1, le=100)] = 1
     batch_size: Annotated[int, Field(ge=8, le=4096)] = 64
-    max_samples: Annotated[int, Field(ge=8)] = 2048
-    interval_s: Annotated[float, Field(ge=1)] = 300.0
+    max_samples: Annotated[int, Field(ge=8, le=MOST_SAMPLES)] = 2048
+    interval_s: Annotated[float, Field(ge=1, le=30 * DAY_S)] = 300.0
     max_swaps_per_hour: Annotated[int, Field(ge=1, le=3600)] = 12
     farthest: Annotated[float, Field(gt=0, le=1)] = 0.2
-    judge_within_s: Positive = 3600.0
+    judge_within_s: Annotated[float, Field(ge=1, le=YEAR_S)] = 3600.0
     label_shift: bool = False
-    max_duration_s: Positive = 120.0
+    max_duration_s: Duration = 120.0
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -188,6 +198,11 @@ class AdaptationSection(Section):
             raise ValueError(f"eta_min {self.eta_min:g} is above eta_max {self.eta_max:g}")
         if self.batch_size > self.max_samples:
             raise ValueError(f"batch_size {self.batch_size} is above max_samples {self.max_samples}")
+        if self.judge_within_s < self.interval_s:
+            raise ValueError(
+                f"judge_within_s {self.judge_within_s:g} is below interval_s {self.interval_s:g}:"
+                " no overlay would be looked at again in time"
+            )
         return self
 
 
@@ -199,19 +214,19 @@ class SamplesSection(Section):
     the file, about: where it would not do, each of the three holds less.
     """
 
-    max_samples: Annotated[int, Field(ge=100)] = 20_000
-    reservoir_samples: Annotated[int, Field(ge=0)] = 2_000
-    unlabelled_samples: Annotated[int, Field(ge=0)] = 2_000
-    max_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
+    max_samples: Annotated[int, Field(ge=100, le=MOST_SAMPLES)] = 20_000
+    reservoir_samples: Annotated[int, Field(ge=0, le=MOST_SAMPLES)] = 2_000
+    unlabelled_samples: Annotated[int, Field(ge=0, le=MOST_SAMPLES)] = 2_000
+    max_bytes: Annotated[int, Field(ge=MIB, le=TIB)] = 256 * MIB
     proof_share: Share = 0.1
-    label_wait_s: Positive = DAY_S
+    label_wait_s: Span = DAY_S
 
 
 class OutboxSection(Section):
     """What is kept for the bridge while it is away."""
 
-    max_bytes: Annotated[int, Field(ge=64 * 1024)] = 32 * MIB
-    max_age_s: Positive = 30 * DAY_S
+    max_bytes: Annotated[int, Field(ge=64 * 1024, le=TIB)] = 32 * MIB
+    max_age_s: Span = 30 * DAY_S
 
 
 class ReportSection(Section):

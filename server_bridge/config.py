@@ -5,15 +5,18 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from edge_agent.link.settings_file import BrokerSection, Positive, Section, read_toml, settings_error
+from edge_agent.link.settings_file import BrokerSection, Section, read_toml, settings_error
 from edge_agent.wire.codec import Identifier
 from edge_agent.wire.topics import is_identifier
 
 MIB = 1024 * 1024
+TIB = 1024 * 1024 * MIB
+DAY_S = 86_400.0
+YEAR_S = 365 * DAY_S
 
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Natural = Annotated[int, Field(ge=1)]
-MOST_ROUNDS, MOST_SAMPLES = 10_000, 1_000_000_000
+MOST_ROUNDS, MOST_SAMPLES, MOST_GATEWAYS = 10_000, 1_000_000_000, 1_000_000
+Gateways = Annotated[int, Field(ge=1, le=MOST_GATEWAYS)]
+Wait = Annotated[float, Field(ge=0, le=YEAR_S)]
 Samples = Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
 _NAMED = 4
 """Gateways that an error names."""
@@ -30,7 +33,7 @@ class BridgeSection(Section):
     fleet: str
     data_dir: Path = Path()
     store: str | None = None
-    store_copy_interval_s: Positive = 900.0
+    store_copy_interval_s: Annotated[float, Field(ge=0.1, le=30 * DAY_S)] = 900.0
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @model_validator(mode="after")
@@ -58,32 +61,32 @@ class StrategySection(Section):
 
     name: Literal["clma", "clma-paper", "fedavg", "fedadam"] = "clma"
     cut: Annotated[float, Field(ge=-1, le=1)] | None = None
-    merge_threshold: NotNegative | None = None
+    merge_threshold: Annotated[float, Field(ge=0, le=2)] | None = None
     algorithm2: bool = False
-    gamma: Positive = 0.1
-    learning_rate: Positive = 0.1
+    gamma: Annotated[float, Field(gt=0, le=1000)] = 0.1
+    learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.1
     beta_1: Annotated[float, Field(ge=0, lt=1)] = 0.9
     beta_2: Annotated[float, Field(ge=0, lt=1)] = 0.99
-    tau: Positive = 1e-3
-    min_nodes: Natural = 1
+    tau: Annotated[float, Field(ge=1e-12, le=10)] = 1e-3
+    min_nodes: Gateways = 1
     aggregation: Literal["mean", "trimmed-mean", "median", "krum"] = "mean"
     hostile_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
     part_opposing: bool = False
-    return_rounds: Annotated[int, Field(ge=0)] = 2
+    return_rounds: Annotated[int, Field(ge=0, le=MOST_ROUNDS)] = 2
     recognition: bool = True
     candidates: Annotated[int, Field(ge=0, le=16)] = 0
-    candidate_delta: NotNegative = 0.1
+    candidate_delta: Annotated[float, Field(ge=0, le=1000)] = 0.1
 
 
 class TriggerSection(Section):
     """When flags start an adaptation."""
 
-    min_flags: Natural = 1
-    max_age_s: Positive = 3600.0
-    settle_s: NotNegative = 60.0
-    min_samples: Annotated[int, Field(ge=0)] = 200
-    min_samples_cap_s: NotNegative = 600.0
-    cooldown_s: NotNegative = 300.0
+    min_flags: Gateways = 1
+    max_age_s: Annotated[float, Field(ge=1e-3, le=YEAR_S)] = 3600.0
+    settle_s: Wait = 60.0
+    min_samples: Annotated[int, Field(ge=0, le=MOST_SAMPLES)] = 200
+    min_samples_cap_s: Wait = 600.0
+    cooldown_s: Wait = 300.0
 
     @model_validator(mode="after")
     def _cap_before_age(self) -> Self:
@@ -112,7 +115,7 @@ class RoundSection(Section):
     rounds: Annotated[int, Field(ge=1, le=MOST_ROUNDS)] = 8
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 600.0
     evaluate_timeout_s: Annotated[float, Field(gt=0, le=7 * 86_400)] = 120.0
-    attempts: Natural = 3
+    attempts: Annotated[int, Field(ge=1, le=1000)] = 3
     training_graph: str = "adam"
     gateway_graphs: dict[Identifier, str] = {}
     learning_rate: Annotated[float, Field(gt=0, le=10)] = 0.003
@@ -121,13 +124,13 @@ class RoundSection(Section):
     learning_rate_min: Annotated[float, Field(ge=0, le=10)] = 0.0
     label_shift: bool = False
     send_worse: bool = False
-    scalars: Annotated[dict[str, Annotated[float, Field(allow_inf_nan=False)]], Field(max_length=64)] = {}
+    scalars: Annotated[dict[str, Annotated[float, Field(ge=-1e6, le=1e6)]], Field(max_length=64)] = {}
     epochs: Annotated[int, Field(ge=1, le=1000)] = 3
     batch_size: Annotated[int, Field(ge=1, le=4096)] = 32
     min_samples: Samples = 64
     max_samples: Samples = 5000
     coding: Literal["fp32", "fp16", "int8"] = "fp16"
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, le=2**53)] = 0
 
     @model_validator(mode="after")
     def _least_before_most(self) -> Self:
@@ -153,7 +156,7 @@ class RoundSection(Section):
 class ReleaseSection(Section):
     """Releases and what the broker keeps for them."""
 
-    retained_budget_bytes: Annotated[int, Field(ge=MIB)] = 256 * MIB
+    retained_budget_bytes: Annotated[int, Field(ge=MIB, le=TIB)] = 256 * MIB
 
 
 class BridgeSettings(Section):

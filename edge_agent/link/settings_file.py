@@ -16,7 +16,6 @@ from edge_agent.link.settings import CA_FILE, BrokerSettings, TlsSettings
 SETTINGS_CAP_BYTES = 1024 * 1024
 
 Port = Annotated[int, Field(ge=1, le=65_535)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Section(BaseModel):
@@ -106,7 +105,9 @@ def read_toml(path: Path, *, path_keys: Collection[str], absent_hint: str) -> di
 def settings_error(path: Path, model: type[BaseModel], error: ValidationError) -> ConfigError:
     """What is wrong in the file, and the way out."""
     details = error.errors(include_url=False, include_context=False)
-    problems = "; ".join(f"{_place(model, detail)}{_value(detail)}: {detail['msg']}"[:300] for detail in details)
+    problems = "; ".join(
+        f"{_place(model, detail)}{_value(detail)}: {detail['msg']}{_range(model, detail)}"[:300] for detail in details
+    )
     return ConfigError(f"settings file {path}: {problems}", _hint(model, details))
 
 
@@ -133,6 +134,34 @@ def _place(model: type[BaseModel], detail: ErrorDetails) -> str:
     if len(parts) < 2:
         return f"[{parts[0]}]" if parts else "the file"
     return f"[{parts[0]}] {'.'.join(parts[1:])}"
+
+
+def _range(model: type[BaseModel], detail: ErrorDetails) -> str:
+    """Both ends of what a number may be, where one of them was passed."""
+    if detail["type"] not in _ENDS or len(detail["loc"]) < 2:
+        return ""
+    section, key = str(detail["loc"][0]), str(detail["loc"][-1])
+    for each in _sections(model, section):
+        if key in each.model_fields:
+            field = each.model_fields[key]
+            ends = [*_bounds(field.metadata), *_bounds_within(field.annotation)]
+            return f" (range: {', '.join(ends)})" if len(ends) > 1 else ""
+    return ""
+
+
+_ENDS = {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}
+_SIGNS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}
+
+
+def _bounds(metadata: Collection[Any]) -> list[str]:
+    found = [(sign, getattr(item, word, None)) for item in metadata for word, sign in _SIGNS.items()]
+    return [f"{sign} {limit:.15g}" for sign, limit in found if limit is not None]
+
+
+def _bounds_within(annotation: Any) -> list[str]:
+    """Of an optional number, whose bounds stand beside the type."""
+    beside = _bounds([item for each in getattr(annotation, "__metadata__", ()) for item in each.metadata])
+    return [*beside, *(end for part in typing.get_args(annotation) for end in _bounds_within(part))]
 
 
 def _suggest(model: type[BaseModel], detail: ErrorDetails) -> str:

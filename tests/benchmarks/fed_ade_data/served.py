@@ -87,7 +87,7 @@ def serve(task: Task, batches: Sequence[Samples], arm: str, folder: Path) -> tup
         interval_s=LOOK_EVERY_S,
         max_swaps_per_hour=3600,
         farthest=1.0,
-        judge_within_s=JUDGED_WITHIN_S if arm == ARMS[2] else 1e9,
+        judge_within_s=JUDGED_WITHIN_S if arm == ARMS[2] else 365 * 86_400.0,
     )
     worker = AdaptationWork(section, folder, database.path, WorkerAtHand(folder / "work"), WorkerLimits())
     around = Surroundings(lambda: clock.served, lambda: False, lambda: True, lambda: 0)
