@@ -4,9 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
 from edge_agent.config import AdaptationSection
 from edge_agent.errors import DataError, StorageError
-from edge_agent.link.durable import make_directory, put_in_place, read_file, remove_file, write_file
+from edge_agent.link.durable import (
+    make_directory,
+    put_in_place,
+    read_file,
+    remove_directory,
+    remove_file,
+    write_file,
+)
 from edge_agent.ota.weights_store import Loaded
 from edge_agent.training.held_out import LEAST_SAMPLES
 from edge_agent.training.job import AdaptationJob, WorkerLimits
@@ -15,6 +24,7 @@ from edge_agent.training.supervisor import TrainingOutcome
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.tensors import encode_weights
 
+_log = structlog.get_logger(__name__)
 JOB_ID = "between-rounds"
 FOLLOWED_FILE, RELEASE_FILE = "followed.bin", "release.safetensors"
 
@@ -84,7 +94,7 @@ class AdaptationWork:
             return
         self._worker.sweep(set())
         for name in (FOLLOWED_FILE, RELEASE_FILE):
-            remove_file(self._folder / name)
+            remove_file(self._place(name))
         self._swept = True
 
     def forget(self) -> None:
@@ -118,7 +128,7 @@ class AdaptationWork:
         digest = sha256_hex(payload)
         if digest != self._written:
             make_directory(self._folder)
-            write_file(self._folder / RELEASE_FILE, payload)
+            write_file(self._place(RELEASE_FILE), payload)
             self._written = digest
         self._worker.start(self._job(release, digest))
 
@@ -136,7 +146,7 @@ class AdaptationWork:
             DataError: it is damaged.
             StorageError: the disk refuses.
         """
-        put_in_place(made, self._folder / FOLLOWED_FILE)
+        put_in_place(made, self._place(FOLLOWED_FILE))
         made_now = decode_overlay(read_file(self._folder / FOLLOWED_FILE))
         self.followed = _named(made_now)
         return made_now
@@ -148,6 +158,18 @@ class AdaptationWork:
             StorageError: the disk refuses.
         """
         self._worker.discard(JOB_ID)
+
+    def _place(self, name: str) -> Path:
+        """Where a file goes; a folder that came to lie there, with all in it, is in the way and goes.
+
+        Raises:
+            StorageError: the disk refuses.
+        """
+        path = self._folder / name
+        if path.is_dir() and not path.is_symlink():
+            _log.warning("folder_in_the_place_of_a_file_removed", path=str(path))
+            remove_directory(path)
+        return path
 
     def _job(self, release: Loaded, digest: str) -> AdaptationJob:
         section = self._section
@@ -194,4 +216,6 @@ def judgement(outcome: TrainingOutcome) -> str:
         before, after = told.get(f"proof-{name}-before"), told.get(f"proof-{name}-after")
         if before is not None and after is not None:
             words += f", {name} {before:.4g} (release) and {after:.4g} (overlay)"
+    if "class-lost" in told:
+        words += f"; class {told['class-lost']:.0f} is lost, as all looks together show"
     return words

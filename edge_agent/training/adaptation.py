@@ -13,6 +13,7 @@ from edge_agent.samples.reading import is_known, read_evaluation_set, read_featu
 from edge_agent.samples.record import FeatureSet, SampleSet
 from edge_agent.training.adapter_settings import AdapterSettings
 from edge_agent.training.job import AdaptationJob
+from edge_agent.training.lost_classes import ALL, Evidence
 from edge_agent.training.online_adapter import OnlineAdapter
 from edge_agent.training.overlay_file import SavedOverlay, decode_overlay
 from edge_agent.training.usable import of_this_bundle
@@ -21,6 +22,8 @@ from edge_agent.wire.tensors import Weights
 Metrics = dict[str, int | float]
 JUDGED_ANEW = "judged-anew"
 """Labelled samples that judged and had not judged before."""
+CLASS_LOST = "class-lost"
+"""The class that is found lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,8 @@ class Followed:
         overlay: the new :class:`SavedOverlay` as a file; None: there is none, the release is to serve alone.
         metrics: ``batches`` that made it, ``batches-anew``, ``rate-mean`` of the steps, ``distance`` from the release,
             ``went-back`` 1 where a number was not finite; and of the judgement what an update's reply tells:
-            ``proof-examples``, losses and accuracies before (release) and after (overlay), ``made-worse``.
+            ``proof-examples``, losses and accuracies before (release) and after (overlay), ``made-worse``, and
+            ``class-lost``, the number of a class that all looks together show to be lost.
     """
 
     overlay: bytes | None
@@ -70,13 +74,12 @@ def follow(job: AdaptationJob, bundle: Bundle, release: Weights) -> Followed:
         return Followed(None, metrics)
     first = before.first if before is not None else seen.ids[rows[0]]
     last = last or (before.last if before is not None else first)
-    judged, told = _judge(adapter, job, bundle, first, None if before is None else before.judged)
+    judged, evidence, told = _judge(adapter, job, bundle, first, before)
     metrics |= told
     if adapter.batches == 0:
         return Followed(None, metrics)
-    return Followed(
-        SavedOverlay(adapter.digest, adapter.batches, first, last, judged, adapter.save()).encode(), metrics
-    )
+    made = SavedOverlay(adapter.digest, adapter.batches, first, last, judged, evidence.to_json(), adapter.save())
+    return Followed(made.encode(), metrics)
 
 
 def _whole(count: int, batch_size: int, *, newest: bool) -> range:
@@ -101,17 +104,26 @@ def _adapt(adapter: OnlineAdapter, seen: FeatureSet, rows: range, batch_size: in
 
 
 def _judge(
-    adapter: OnlineAdapter, job: AdaptationJob, bundle: Bundle, first: str, judged: str | None
-) -> tuple[str | None, Metrics]:
-    """The newest sample that judged, and the judgement; an overlay that is worse has been dropped by the adapter."""
-    manifest = bundle.manifest
+    adapter: OnlineAdapter, job: AdaptationJob, bundle: Bundle, first: str, before: SavedOverlay | None
+) -> tuple[str | None, Evidence, Metrics]:
+    """The newest sample that judged, what all looks have come to, and the judgement; an overlay at fault is dropped."""
+    manifest, classes = bundle.manifest, bundle.manifest.classes or 0
+    judged = None if before is None else before.judged
+    evidence = Evidence.none(classes) if before is None else Evidence.from_json(before.evidence, classes)
     since = first if is_known(job.samples_db, manifest.inputs, first) else None  # all that is left came after it
     samples = read_evaluation_set(job.samples_db, manifest.inputs, since_sample=since, limit=job.judge_samples)
     samples = of_this_bundle(samples, manifest)
     if not len(samples.labels):
-        return judged, {"proof-examples": 0, JUDGED_ANEW: 0}
-    comparison = adapter.judge(samples.features, samples.labels)
-    return samples.ids[-1], {**comparison.metrics(), JUDGED_ANEW: _anew(samples, judged)}
+        return judged, evidence, {"proof-examples": 0, JUDGED_ANEW: 0}
+    comparison, anew = adapter.judge(samples.features, samples.labels), _anew(samples, judged)
+    new = np.arange(len(samples.ids)) >= len(samples.ids) - anew
+    evidence = evidence.look(samples.labels[new], comparison.before.rows(new), comparison.after.rows(new))
+    metrics: Metrics = {**comparison.metrics(), JUDGED_ANEW: anew}
+    fault = evidence.fault
+    if fault is not None:
+        adapter.reset()
+        metrics |= {"made-worse": 1} | ({} if fault == ALL else {CLASS_LOST: fault})
+    return samples.ids[-1], evidence, metrics
 
 
 def _anew(samples: SampleSet, judged: str | None) -> int:

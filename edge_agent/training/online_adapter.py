@@ -47,7 +47,8 @@ class OnlineAdapter:
     """
 
     def __init__(self, bundle: Bundle, release: Weights, settings: AdapterSettings, *, threads: int = 1) -> None:
-        if bundle.training_graph(settings.training_graph).label_input is not None:
+        graph = bundle.training_graph(settings.training_graph)
+        if graph.label_input is not None:
             raise DataError(
                 f"training graph {settings.training_graph!r} takes labels: a stream between rounds has none",
                 "build the bundle with `--label-free`",
@@ -56,6 +57,7 @@ class OnlineAdapter:
         # sorted: a file's tensors come in any order, and sums over them would differ in the last bit
         self._release = {name: release[name].copy() for name in sorted(release)}
         self._length = _length(self._release)
+        self._embedding = graph.embedding
         self._view = InferenceModel(bundle, self._release, threads=threads)
         self._step = TrainingStep(bundle, settings.training_graph, self._release, threads=threads)
         self._params = FedAdeParams() if settings.published else fed_ade_params(bundle)
@@ -85,8 +87,9 @@ class OnlineAdapter:
             LEAST_RATE_SHARE * self._settings.maximum, shift.rate(self._settings.minimum, self._settings.maximum)
         )
         told = self._shares(seen) if shares is None else np.asarray(shares, np.float32)
+        fed = self._fed(features)
         for _ in range(self._settings.steps):
-            self._step.step(features, None, learning_rate=rate, class_inputs={CLASS_PRIOR: told})
+            self._step.step(fed, None, learning_rate=rate, class_inputs={CLASS_PRIOR: told})
         self._shift = state
         self.batches += 1
         return self._guarded(rate, shift)
@@ -181,6 +184,10 @@ class OnlineAdapter:
             return weights
         share = np.float32(self._settings.farthest / distance)
         return {name: base + share * (weights[name] - base) for name, base in self._release.items()}
+
+    def _fed(self, features: Features) -> Features:
+        """What the graph is fed; below a head nothing moves, so that the release's embeddings are the overlay's."""
+        return features if self._embedding is None else self._view.run(features, [self._embedding])
 
     def _release_digest(self) -> str:
         return hashlib.sha256(encode_weights(self._release)).hexdigest()

@@ -1,6 +1,7 @@
 """What following a stream leaves for the next time, and for whoever serves it: one file, checked as a whole."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -20,6 +21,7 @@ class SavedOverlay:
         batches: that made it.
         first, last: ids of the first sample that it followed, and of the last.
         judged: id of the newest labelled sample that judged it; None: none has.
+        evidence: what all looks have come to, as :meth:`edge_agent.training.lost_classes.Evidence.to_json` gave it.
         saved: as :meth:`edge_agent.training.online_adapter.OnlineAdapter.save` gave it.
     """
 
@@ -28,11 +30,12 @@ class SavedOverlay:
     first: str
     last: str
     judged: str | None
+    evidence: Mapping[str, Any]
     saved: bytes
 
     def encode(self) -> bytes:
         """As a file."""
-        told = {name: getattr(self, name) for name in ("digest", "batches", "first", "last", "judged")}
+        told = {name: getattr(self, name) for name in ("digest", "batches", "first", "last", "judged", "evidence")}
         head = json.dumps(told).encode()
         whole = len(head).to_bytes(_LENGTH_BYTES, "little") + head + self.saved
         return sha256(whole).digest() + whole
@@ -64,6 +67,7 @@ def decode_overlay(payload: bytes) -> SavedOverlay:
             str(head["first"]),
             str(head["last"]),
             head["judged"],
+            dict(head["evidence"]),
             whole[_LENGTH_BYTES + size :],
         )
     except (ValueError, KeyError, TypeError) as error:

@@ -14,8 +14,6 @@ def unsuited(bundle: Bundle, graph: str) -> str | None:
         return "its tasks have heads of their own, and it is not known which samples move which"
     if named.label_input is not None:
         return f"training graph {graph!r} takes labels"
-    if named.embedding is not None:
-        return f"training graph {graph!r} trains a head on embeddings, which are not stored"
     if bundle.manifest.classes is None:
         return "it predicts no classes"
     return None

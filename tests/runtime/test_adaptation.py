@@ -192,6 +192,28 @@ def test_a_damaged_file_of_what_was_followed_brings_the_release_back(site: Site,
     assert np.array_equal(site.predicted(), before)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_folder_in_the_place_of_that_file_stops_nothing(site: Site, restarts: bool) -> None:
+    before = site.predicted()
+    _overlaid(site)
+    path = site.path / "adaptation" / FOLLOWED_FILE
+    path.unlink()
+    path.mkdir()
+    (path / "in the way").write_text("x")
+    after = site.restarted() if restarts else site
+    after.serve(64)
+    after.later()
+    if not restarts:
+        assert (after.laid, after.adaptation.status.dropped) == (None, {"damaged": 1})
+    assert np.array_equal(after.predicted(), before) == (after.laid is None)
+    after.serve(64)
+    after.later(200)
+    assert after.laid is not None
+    assert path.is_file()
+    if restarts:
+        after.close()
+
+
 def test_a_disk_that_refuses_costs_following_and_no_service(site: Site) -> None:
     laid = _overlaid(site)
     folder = site.path / "adaptation"
