@@ -12,6 +12,11 @@ from edge_agent.drift.faults.units import FACTOR, SIGN, applicable, true_of
 
 ENOUGH = 64
 """Readings on which a change of unit is decided."""
+HELD_FROM = 16
+"""Readings from which on they are held back until it is: of fewer, most are noise that has just left the range. Counted
+over looks, so that a stream is masked alike however many samples a look has."""
+FAR = 1.0
+"""Times the range of the reference: what lies so far outside of it is held back from the first reading on."""
 OUTSIDE = 0.35
 """Share of them that must lie outside the reference's range: what lies inside may be true."""
 EXPLAINED = 0.97
@@ -37,12 +42,14 @@ class Away(NamedTuple):
     """What became of the sensors that are away.
 
     Attributes:
-        suspect: (c,) bool: their readings are held back until it is decided.
+        undecided: (c,) bool: a change of unit may explain it.
+        suspect: (c,) bool: of these, the ones whose readings are held back until it is decided.
         first: (c,) the row of this batch from which on they are.
         unit: (c,) number of the change of unit that was recognised; -1: none.
         changed: the state's arrays of the same names.
     """
 
+    undecided: NDArray[np.bool_]
     suspect: NDArray[np.bool_]
     first: NDArray[np.int64]
     unit: NDArray[np.int64]
@@ -71,10 +78,10 @@ def look_away(
     suspect, unit = np.zeros(count, np.bool_), np.full(count, -1)
     chosen = np.flatnonzero((outside.any(axis=0) | (state.away > 0)) & (state.kind != int(Kind.UNIT)))
     if len(chosen) == 0:
-        return Away(suspect, unit, unit, {})
+        return Away(suspect, suspect, unit, unit, {})
     short = strayed(part, state, readings[:, chosen], before[0, chosen], times_s, outside[:, chosen], chosen)
     if short is not None:
-        return Away(suspect, unit, unit, {name: getattr(state, name) for name in _NAMES} | short)
+        return Away(suspect, suspect, unit, unit, {name: getattr(state, name) for name in _NAMES} | short)
     changed = {name: getattr(state, name).copy() for name in _NAMES}
     _take(part, changed, readings, before, times_s, outside, chosen)
     explained = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
@@ -89,10 +96,12 @@ def look_away(
     decided = changed["away"][chosen] >= ENOUGH
     told = decided & (likely & like).any(axis=0)
     unit[chosen] = np.where(told, (explained & like).argmax(axis=0), -1)  # the least that explains it
-    suspect[chosen] = likely.any(axis=0) & ~decided
-    _let_go(part, changed, chosen[~suspect[chosen]])
+    undecided = np.zeros(count, np.bool_)
+    undecided[chosen] = likely.any(axis=0) & ~decided
+    early = changed["away"] < HELD_FROM
+    _let_go(part, changed, chosen[~(undecided | early)[chosen]])
     first = np.where(state.away > 0, 0, outside.argmax(axis=0))
-    return Away(suspect, first, unit, changed)
+    return Away(undecided, undecided & (~early | _far(part, changed)), first, unit, changed)
 
 
 _LIMITS = ("inner_low", "inner_high")
@@ -142,7 +151,9 @@ def strayed(
         return None
     first = outside.argmax(axis=0)
     counted = (np.arange(len(outside))[:, None] >= first) & np.isfinite(readings)
-    if np.count_nonzero(np.add.reduce(outside & counted, axis=0) >= OUTSIDE * np.add.reduce(counted, axis=0)):
+    many = np.add.reduce(counted, axis=0)
+    few_outside = np.add.reduce(outside & counted, axis=0) < OUTSIDE * many
+    if np.count_nonzero(few_outside & (many >= HELD_FROM)) < len(chosen):
         return None
     columns = np.arange(len(chosen))
     changed = {name: getattr(state, name).copy() for name in ("away_before", "away_s", "away_value", *_LIMITS)}
@@ -212,6 +223,14 @@ def _judge(
     by_far = (np.square(mean) + np.square(deviation) >= SCALE_FACTOR**2 * most_square) & (scale > TELLING_RATIO)
     absurd = np.maximum(scale, 1.0 / scale) >= ABSURD
     return by_level | by_step | by_deviation | by_far | absurd, like
+
+
+def _far(part: PartParams, changed: dict[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
+    """(c,) bool: where readings that are followed lie far outside, on average."""
+    low, high = part.arrays["low"], part.arrays["high"]
+    mean = changed["away_sum"] / np.maximum(changed["away"], 1.0)
+    room = FAR * (high - low)
+    return np.asarray((mean < low - room) | (mean > high + room))
 
 
 _SHORT = ("mean_low", "mean_high", "deviation_low", "deviation_high", "step")

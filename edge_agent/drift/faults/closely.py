@@ -130,6 +130,7 @@ def look_closer(part: PartParams, state: PartState, seen: Seen) -> Found:
         stuck=stuck,
         run=recent.run,
         run_s=recent.run_s,
+        undecided=away.undecided,
         suspect=away.suspect,
         suspect_from=away.first,
         unit=away.unit,

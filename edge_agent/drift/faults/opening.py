@@ -36,6 +36,7 @@ class Evidence(NamedTuple):
         broken: (m, c) bool, readings that are none by themselves.
         stuck: (m, c) bool, readings of a run that is too long.
         run, run_s: (c,) how many equal readings the batch began after, and when the first of them was.
+        undecided: (c,) bool, a change of unit may explain it.
         suspect: (c,) bool, held back until it is decided.
         suspect_from: (c,) the row from which on they are.
         unit: (c,) the change of unit that was recognised; -1: none.
@@ -51,6 +52,7 @@ class Evidence(NamedTuple):
     stuck: NDArray[np.bool_]
     run: NDArray[np.float64]
     run_s: NDArray[np.float64]
+    undecided: NDArray[np.bool_]
     suspect: NDArray[np.bool_]
     suspect_from: NDArray[np.int64]
     unit: NDArray[np.int64]
@@ -137,7 +139,7 @@ def _begin(
     free = changed["kind"] == Kind.NONE
     many = free & evidence.broken.any(axis=0) & (changed["level"] >= BEGINS)
     kinds = _kinds(changed["first_value"])
-    many &= (kinds != Kind.RANGE) | (~evidence.suspect & (evidence.unit < 0))  # else a change of unit may explain it
+    many &= (kinds != Kind.RANGE) | (~evidence.undecided & (evidence.unit < 0))  # else a change of unit may explain it
     _open(changed, many, kinds, changed["first_s"], changed["first_value"])
     held = free & ~many & evidence.stuck.any(axis=0)
     first = evidence.stuck.argmax(axis=0)
