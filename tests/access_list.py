@@ -9,7 +9,8 @@ from server_bridge.pki.acl import access_list
 from tests.broker import new_mosquitto
 from tests.e2e.gateway import FLEET, GATEWAY, gateway_folder
 
-RELOAD_S = 0.5
+RELOAD_S = 60.0
+RELOADS = "Reloading config."
 
 
 class Listed:
@@ -24,12 +25,19 @@ class Listed:
         self.acl.write_text(access_list(FLEET, []))
         self.acl.chmod(0o644)
         directory.chmod(0o755)
-        self.broker = new_mosquitto(directory, f"acl_file {self.acl}")
+        self.broker = new_mosquitto(directory, f"acl_file {self.acl}", "log_type information")
         user: dict[str, str | int | float | bool] = {"host": "127.0.0.1", "port": self.broker.port, "username": GATEWAY}
         self.settings = gateway_folder(bridge, directory / "gateways", self.broker.port, broker=user)
 
     def admit(self, text: str) -> None:
         """Install another list, as the operator does."""
         self.acl.write_text(text)
+        before = self._reloads()
         os.kill(self.broker.pid, signal.SIGHUP)
-        time.sleep(RELOAD_S)
+        until_s = time.monotonic() + RELOAD_S
+        while self._reloads() == before:  # once it says so it looks at no client before it is done
+            assert time.monotonic() < until_s, self.broker.log_end()
+            time.sleep(0.02)
+
+    def _reloads(self) -> int:
+        return self.broker.log_end(1_000_000).count(RELOADS)

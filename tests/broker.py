@@ -13,7 +13,10 @@ from server_bridge.demo.broker import Mosquitto, find_mosquitto
 from server_bridge.demo.children import dies_with_us
 from tests.shared_data import DATA
 
-__all__ = ["Mosquitto", "missing_part", "new_mosquitto"]
+__all__ = ["CLOSED_PORT", "Mosquitto", "missing_part", "new_mosquitto"]
+
+CLOSED_PORT = 1
+"""Where nobody answers: a port that was free a moment ago may be another test's by now, this one is nobody's."""
 
 
 def new_mosquitto(directory: Path, *settings: str) -> Mosquitto:

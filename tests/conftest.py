@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.broker import Mosquitto, missing_part, new_mosquitto
@@ -54,10 +55,17 @@ class WorkersAccounts:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Listen to workers, where there are any; in CI every part must be there before anything runs."""
+    _take_any_machines_time()
     config.pluginmanager.register(WorkersAccounts(config))
     if os.environ.get("CI"):
         for name in PARTS:
             missing_part(name)
+
+
+def _take_any_machines_time() -> None:
+    """How long an example takes is the machine's affair: hypothesis itself thinks so in CI alone."""
+    hypothesis.settings.register_profile("any-machine", hypothesis.settings(), deadline=None)
+    hypothesis.settings.load_profile("any-machine")
 
 
 @pytest.hookimpl(trylast=True)

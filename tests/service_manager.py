@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 class ServiceManager:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +34,9 @@ from tests.training.tiny_bundle import tiny_bundle, tiny_weights
 
 FLEET = "line1"
 GATEWAYS = ("g1", "g2", "g3")
+WAIT_S = 120.0
+STOP_S = 15.0
+"""What its unit allows: ``TimeoutStopSec``."""
 SETTINGS = """
 [trigger]
 min_flags = 2
@@ -75,7 +78,7 @@ def shifted(step: float, own: int) -> Learn:
     return learn
 
 
-def until(condition: Callable[[], bool], wait_s: float = 30.0) -> None:
+def until(condition: Callable[[], bool], wait_s: float = WAIT_S) -> None:
     deadline_s = time.monotonic() + wait_s
     while not condition():
         assert time.monotonic() < deadline_s, "it did not come in time"
@@ -114,7 +117,7 @@ class Plant:
         assert self.bridge is not None
         began_s = time.monotonic()
         self.bridge.send_signal(number)
-        status = self.bridge.wait(20)
+        status = self.bridge.wait(WAIT_S)
         return status, time.monotonic() - began_s
 
     @property
@@ -176,7 +179,7 @@ class Plant:
             gateway.stop()
         if self.bridge is not None and self.bridge.poll() is None:
             self.bridge.kill()
-            self.bridge.wait(10)
+            self.bridge.wait(WAIT_S)
 
 
 @pytest.fixture
@@ -213,8 +216,8 @@ def test_flags_become_a_signed_release_and_sigterm_ends_in_time(plant: Plant) ->
     until(lambda: _copied_adaptations(plant) == ["done"])  # soon after the release
     status, took_s = plant.end_bridge(signal.SIGTERM)
     assert status == 0
-    assert took_s < 5.0
-    assert _children_of(plant) == []
+    assert took_s < STOP_S
+    until(lambda: _children_of(plant) == [])
 
 
 def test_an_operator_lets_cohorts_go_into_others_while_the_bridge_runs_and_while_it_does_not(plant: Plant) -> None:
@@ -248,8 +251,14 @@ def _weights(plant: Plant) -> dict[str, str]:
 
 
 def _copied_adaptations(plant: Plant) -> list[str]:
-    with closing(sqlite3.connect(copies_of(plant.folder / "store.db").all()[0].path)) as copy:
-        return [status for (status,) in copy.execute("SELECT status FROM adaptations")]
+    """By the newest copy; another takes its place meanwhile, perhaps."""
+    for found in copies_of(plant.folder / "store.db").all():
+        with (
+            suppress(sqlite3.OperationalError),
+            closing(sqlite3.connect(f"{found.path.as_uri()}?mode=ro", uri=True)) as copy,
+        ):
+            return [status for (status,) in copy.execute("SELECT status FROM adaptations")]
+    return []
 
 
 def test_a_bridge_killed_in_mid_round_finishes_the_adaptation_when_it_is_back(plant: Plant) -> None:
@@ -265,14 +274,14 @@ def test_a_bridge_killed_in_mid_round_finishes_the_adaptation_when_it_is_back(pl
     assert [len(gateway.trained) for gateway in plant.gateways.values()] == [2, 2, 2]
     assert {name: member.cohort for name, member in plant.record.members.items()}.keys() == {"g1", "g2"}
     status, took_s = plant.end_bridge(signal.SIGTERM)
-    assert (status, took_s < 5.0) == (0, True)
+    assert (status, took_s < STOP_S) == (0, True)
 
 
 def test_two_bridges_do_not_run_in_one_folder(plant: Plant) -> None:
     plant.start_bridge()
     until(lambda: "bridge:started" in plant.log())
     command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(plant.config)]
-    second = subprocess.run(command, capture_output=True, timeout=30, check=False)
+    second = subprocess.run(command, capture_output=True, timeout=WAIT_S, check=False)
     assert second.returncode == 2
     assert b"another bridge runs" in second.stderr
 
@@ -280,7 +289,7 @@ def test_two_bridges_do_not_run_in_one_folder(plant: Plant) -> None:
 def test_a_training_graph_that_the_bundle_lacks_is_named_with_those_it_has(plant: Plant) -> None:
     plant.config.write_text(plant.config.read_text().replace('training_graph = "sgd"', 'training_graph = "sdg"'))
     command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(plant.config)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert ended.returncode == 2
     assert "[round] training_graph = 'sdg'" in ended.stderr
     assert "it has 'sgd'; did you mean 'sgd'?" in ended.stderr
@@ -298,7 +307,7 @@ def test_scalars_that_the_training_graph_does_not_take_are_named(plant: Plant, s
     text = plant.config.read_text()
     plant.config.write_text(text.replace('training_graph = "sgd"', f'training_graph = "sgd"\nscalars = {scalars}'))
     command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(plant.config)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert ended.returncode == 2
     assert words in " ".join(ended.stderr.split())
     assert "Traceback" not in ended.stderr
@@ -310,7 +319,7 @@ def test_a_mean_that_the_strategy_does_not_take_is_refused_at_the_start(plant: P
     lines = '[strategy]\nname = "fedavg"\naggregation = "krum"\n'
     plant.config.write_text(text.replace(name[0], lines) if name else f"{text}\n{lines}")
     command = [sys.executable, "-c", "from server_bridge.cli import main; main()", "run", "-c", str(plant.config)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert ended.returncode == 2
     assert "'krum' is not for fedavg" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -322,7 +331,7 @@ def test_the_bridge_starts_without_a_broker_and_still_stops_in_time(plant: Plant
     until(lambda: "bridge:started" in plant.log())
     time.sleep(0.5)
     status, took_s = plant.end_bridge(signal.SIGTERM)
-    assert (status, took_s < 5.0) == (0, True)
+    assert (status, took_s < STOP_S) == (0, True)
 
 
 def _children_of(plant: Plant) -> list[int]:

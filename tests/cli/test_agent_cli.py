@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from edge_agent.cli.exits import Exit
-from server_bridge.demo.broker import free_port
-from tests.broker import Mosquitto
-from tests.e2e.gateway import GATEWAY, STOP_S, RunningAgent, gateway_folder, provisioned, run
+from tests.broker import CLOSED_PORT, Mosquitto
+from tests.e2e.gateway import GATEWAY, STOP_S, WAIT_S, RunningAgent, gateway_folder, provisioned, run
 
 _DIES = (
     "import sys\n"
@@ -32,7 +31,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def settings(bridge: Path, tmp_path: Path) -> Path:
     """Of a gateway whose broker is away."""
-    return gateway_folder(bridge, tmp_path, free_port())
+    return gateway_folder(bridge, tmp_path, CLOSED_PORT)
 
 
 def edit(settings: Path, old: str, new: str) -> None:
@@ -135,7 +134,7 @@ def test_a_root_of_trust_lost_in_service_ends_updates_and_not_service(settings: 
         again.wait("service alone", lambda: again.logged("serving_alone"))
         assert again.process.poll() is None
         root.write_bytes(kept)
-        assert again.process.wait(30) == Exit.STORAGE
+        assert again.process.wait(WAIT_S) == Exit.STORAGE
     said = again.log.read_text()
     assert "root.json is no root of trust" in said
     assert "Traceback" not in said
@@ -182,7 +181,7 @@ def test_after_a_kill_it_is_not_running_and_starts_again(settings: Path) -> None
     with RunningAgent(settings) as agent:
         agent.wait("a flag", lambda: agent.logged("drift_flagged"))
         os.kill(agent.process.pid, signal.SIGKILL)
-        agent.process.wait(10)
+        agent.process.wait(WAIT_S)
     assert run("status", "-c", str(settings)).status == Exit.PROBLEM
     settings.with_name("data").joinpath("status.json").unlink(missing_ok=True)  # killed before its first, perhaps
     with RunningAgent(settings) as again:
@@ -211,11 +210,11 @@ def test_files_removed_in_use_end_the_agent_for_its_service_to_start_again(setti
     with RunningAgent(settings) as agent:
         agent.wait("service", lambda: served(agent) > 0)
         if gone == ".":
-            shutil.rmtree(data)
+            shutil.rmtree(data.rename(data.with_name("removed")))  # in one step: the agent writes into it meanwhile
         else:
             for file in data.glob(f"{gone}*"):
-                file.unlink()
-        assert agent.process.wait(30) == Exit.PART_DIED
+                file.unlink(missing_ok=True)  # one that has noticed removes what is beside it itself
+        assert agent.process.wait(WAIT_S) == Exit.PART_DIED
         assert agent.logged("database_removed")
     if gone != ".":
         (data / "status.json").unlink()
@@ -230,10 +229,11 @@ def test_bytes_overwritten_in_use_are_found_and_cost_a_restart(settings: Path, n
     data = settings.with_name("data")
     with RunningAgent(settings) as agent:
         agent.wait("service", lambda: served(agent) > 0)
-        for file in (data / name, data / f"{name}-wal"):  # what is in the log only, the file does not show yet
-            with file.open("r+b") as opened:
-                opened.write(os.urandom(file.stat().st_size))
-        assert agent.process.wait(30) == Exit.PART_DIED
+        files = (data / name, data / f"{name}-wal")  # what is in the log only, the file does not show yet
+        with files[0].open("r+b") as kept, files[1].open("r+b") as log:  # one that notices the first renames both
+            for opened in (kept, log):
+                opened.write(os.urandom(os.fstat(opened.fileno()).st_size))
+        assert agent.process.wait(WAIT_S) == Exit.PART_DIED
         assert agent.logged("database_damaged")
         assert agent.logged("database_set_aside")
     (data / "status.json").unlink()
@@ -245,7 +245,7 @@ def test_bytes_overwritten_in_use_are_found_and_cost_a_restart(settings: Path, n
 
 def test_a_part_that_dies_ends_the_agent_for_its_service_to_start_again(settings: Path) -> None:
     with RunningAgent(settings, [sys.executable, "-c", _DIES]) as agent:
-        assert agent.process.wait(30) == Exit.PART_DIED
+        assert agent.process.wait(WAIT_S) == Exit.PART_DIED
         log = agent.log.read_text()
     assert '"part_died"' in log
     assert "a defect" in log

@@ -17,12 +17,11 @@ from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.rights import gateway_identities
-from server_bridge.demo.broker import free_port
 from server_bridge.demo.settings_files import amend
 from server_bridge.pki.acl import access_list
 from server_bridge.releases.provision import init_fleet, provision_gateway
 from tests.access_list import Listed
-from tests.broker import Mosquitto, new_mosquitto
+from tests.broker import CLOSED_PORT, Mosquitto, new_mosquitto
 from tests.e2e.gateway import FLEET, GATEWAY, gateway_folder, provisioned, run
 from tests.link.certificates import Authority, make_authority
 
@@ -76,7 +75,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def settings(bridge: Path, tmp_path: Path) -> Path:
     """Of a gateway whose broker is away."""
-    return gateway_folder(bridge, tmp_path / "gateways", free_port())
+    return gateway_folder(bridge, tmp_path / "gateways", CLOSED_PORT)
 
 
 @dataclass(frozen=True)
@@ -372,7 +371,7 @@ def test_a_live_source_that_is_silent_or_closed(bridge: Path, tmp_path: Path, mo
     assert "'plant/samples' at 127.0.0.1" in found.saw["source"]
     assert "is silent: no message in 1 s" in found.saw["source"]
     assert "samples_topic" in found.remedy["source"]
-    live_source(settings, free_port())
+    live_source(settings, CLOSED_PORT)
     found = check(settings, "--source-wait-s", "1")
     assert (found.failed, "nothing listens there" in found.saw["source"]) == (["source"], True)
     assert "check [source] host and port" in found.remedy["source"]
@@ -400,7 +399,7 @@ def test_a_live_source_that_speaks(bridge: Path, tmp_path: Path, mosquitto: Mosq
 
 
 def test_a_bundle_that_cannot_be_followed_is_found_and_the_agent_does_not_start(bridge: Path, tmp_path: Path) -> None:
-    path = gateway_folder(bridge, tmp_path / "gateways", free_port(), adaptation={"online": True})
+    path = gateway_folder(bridge, tmp_path / "gateways", CLOSED_PORT, adaptation={"online": True})
     found = check(path)
     assert found.saw["bundle"].startswith("[adaptation] online = true, but it cannot be followed: bundle 'toy' has no")
     assert "--label-free" in found.remedy["bundle"]

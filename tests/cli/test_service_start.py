@@ -12,7 +12,7 @@ import pytest
 from edge_agent.cli import service_settings
 from edge_agent.cli.exits import Exit, told
 from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
-from server_bridge.demo.broker import free_port
+from tests.broker import CLOSED_PORT
 from tests.e2e.gateway import RunningAgent, gateway_folder, provisioned
 
 # Runs the program; when the first sample has been served, writes what is loaded and whether anything is collected.
@@ -44,7 +44,7 @@ def test_the_first_sample_waits_for_nothing_that_serving_does_not_need(
 ) -> None:
     monkeypatch.setenv("LOADED", str(tmp_path / "loaded.json"))
     monkeypatch.setenv("KEPT", str(tmp_path / "kept.json"))
-    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", free_port())
+    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", CLOSED_PORT)
     with RunningAgent(settings, [sys.executable, "-c", _WATCHED]) as agent:
         agent.wait("service", lambda: agent.number("served_samples") > 0)
         assert agent.stop()[0] == Exit.OK

@@ -14,6 +14,7 @@ from server_bridge.demo.children import Children
 from server_bridge.demo.fleet_folder import make_fleet
 from server_bridge.demo.live import PlainProgress
 from server_bridge.demo.timing import Limits
+from tests.demo.test_children import wait_until_up
 
 PYTHON = Path(sys.executable).name
 PORT = 40_405
@@ -45,19 +46,20 @@ def test_a_phase_ends_as_soon_as_nothing_is_missing(arm: Arm) -> None:
 
 
 def test_a_stuck_phase_names_itself_who_is_missing_and_shows_their_log(arm: Arm) -> None:
-    arm.children.start(
-        "gw-02", PYTHON, ["-c", "import time; print('waiting for a broker', flush=True); time.sleep(60)"]
+    child = arm.children.start(
+        "gw-02", PYTHON, ["-c", "import time; print('up: waiting for a broker', flush=True); time.sleep(600)"]
     )
+    wait_until_up(child.log)
     with pytest.raises(TransientError) as error:
         arm.phase("clean", "clean data", 1.0, lambda look: ["gw-02"])
     assert "CLMA, clean data: after 1 s still waiting for gw-02" in error.value.problem
-    assert "end of gw-02.log\nwaiting for a broker" in error.value.problem
+    assert "end of gw-02.log\nup: waiting for a broker" in error.value.problem
     assert str(arm.children.logs) in error.value.hint
 
 
 def test_a_process_that_ends_stops_the_arm_at_once(arm: Arm) -> None:
     child = arm.children.start(BRIDGE, PYTHON, ["-c", "import sys; print('out of luck'); sys.exit(5)"])
-    child.process.wait(10)
+    child.process.wait(60)
     with pytest.raises(TransientError, match=r"(?s)bridge ended with status 5.*out of luck"):
         arm.phase("rounds", "rounds", 60.0, lambda look: ["round 1 of 12"])
 

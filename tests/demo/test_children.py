@@ -9,16 +9,16 @@ import pytest
 from edge_agent.errors import ConfigError, TransientError
 from server_bridge.demo.children import Children, dies_with_us, find_program
 
-SLEEP = ["-c", "import time; print('up', flush=True); time.sleep(60)"]
+SLEEP = ["-c", "import time; print('up', flush=True); time.sleep(600)"]
 STUBBORN = [
     "-c",
-    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(600)",
 ]
 PYTHON = Path(sys.executable).name
 
 
 def wait_until_up(log: Path) -> None:
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 60
     while "up" not in (log.read_text() if log.exists() else ""):
         assert time.monotonic() < until_s
         time.sleep(0.01)
@@ -56,7 +56,7 @@ def test_one_that_does_not_listen_is_killed(tmp_path: Path) -> None:
 def test_an_early_end_is_reported_with_its_log(tmp_path: Path) -> None:
     with Children(tmp_path) as children:
         child = children.start("brief", PYTHON, ["-c", "import sys; print('no such broker'); sys.exit(3)"])
-        child.process.wait(10)
+        child.process.wait(60)
         with pytest.raises(TransientError, match=r"(?s)brief ended with status 3.*no such broker"):
             children.check()
 
@@ -88,7 +88,7 @@ def test_they_end_with_the_process_that_started_them_however_it_ends(tmp_path: P
     (tmp_path / "sleeper.log").touch()
     ended = subprocess.run([sys.executable, "-c", starter], capture_output=True, text=True, timeout=60, check=False)
     pid = int(ended.stdout)
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + 60
     while is_running(pid):
         assert time.monotonic() < until_s
         time.sleep(0.01)

@@ -18,7 +18,7 @@ FLEET = "toy"
 CLEAN_ROWS = 400
 DRIFTED_ROWS = 2400
 RATE_HZ = 200.0
-STOP_S = 40.0
+STOP_S = 60.0
 
 
 @dataclass

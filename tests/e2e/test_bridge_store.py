@@ -23,7 +23,7 @@ from tests.e2e.toy import Drift, toy_bundle
 from tests.soak.invariants import violations
 
 DRIFTS = {"gw1": Drift("permuted"), "gw2": Drift("flipped")}
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 @pytest.fixture(scope="module")

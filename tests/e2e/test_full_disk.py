@@ -4,7 +4,7 @@ import resource
 import time
 from pathlib import Path
 
-from server_bridge.demo.broker import free_port
+from tests.broker import CLOSED_PORT
 from tests.e2e.gateway import RunningAgent, gateway_folder, provisioned
 
 TOO_SMALL_BYTES = 100
@@ -16,7 +16,7 @@ def limit(agent: RunningAgent, size_bytes: int) -> None:
 
 
 def test_a_full_disk_costs_records_and_no_service(tmp_path: Path) -> None:
-    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", free_port())
+    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", CLOSED_PORT)
     with RunningAgent(settings) as agent:
         agent.wait("service", lambda: agent.number("served_samples") > 0)
         limit(agent, TOO_SMALL_BYTES)

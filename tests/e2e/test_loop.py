@@ -42,7 +42,7 @@ def test_from_flag_to_activation(tmp_path: Path, mosquitto: Mosquitto) -> None:
     try:
         fleet.start()
         fleet.wait("the loop to close", _closed, timeout_s=90)
-        fleet.wait("holdout samples on new weights", lambda store: _enough(store), timeout_s=30)
+        fleet.wait("holdout samples on new weights", lambda store: _enough(store), timeout_s=90)
         with fleet.store() as store:
             assert {flag.gateway for flag in store.flags.all()} == {"gw1", "gw2"}
             assert _accuracy(store, "gw1", "c1") > 0.85

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edge_agent.cli.exits import Exit
-from server_bridge.demo.broker import free_port
+from tests.broker import CLOSED_PORT
 from tests.e2e.gateway import WAIT_S, RunningAgent, gateway_folder, provisioned
 
 DISK_BYTES = 24 * 1024 * 1024
@@ -89,7 +89,7 @@ def test_an_agent_that_starts_on_a_disk_that_refuses_serves_alone(tmp_path: Path
         settings = gateway_folder(
             provisioned(tmp_path),
             tmp_path / "gateways",
-            free_port(),
+            CLOSED_PORT,
             gateway={"data_dir": str(under.folder)},
             sink={"kind": "jsonl", "path": str(served)},
         )
@@ -113,7 +113,7 @@ def test_an_agent_that_starts_on_a_disk_that_refuses_serves_alone(tmp_path: Path
 
 @pytest.mark.long
 def test_damaged_databases_and_a_zeroed_pointer_cost_no_service(tmp_path: Path) -> None:
-    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", free_port())
+    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", CLOSED_PORT)
     data = settings.with_name("data")
     with RunningAgent(settings) as agent:
         agent.wait("service", lambda: agent.number("served_samples") > 0)

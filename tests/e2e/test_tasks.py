@@ -144,7 +144,7 @@ def test_each_gateway_trains_another_task_and_both_tasks_recover_on_both(tmp_pat
             digests = {known.state.weights for known in store.gateways.states().values()}
             served = {name: known.state.served_samples for name, known in store.gateways.states().items()}
         assert len(digests) == 1
-        fleet.wait("samples on the new weights", lambda store: _served(store, served, 400), timeout_s=30)
+        fleet.wait("samples on the new weights", lambda store: _served(store, served, 400), timeout_s=90)
     finally:
         statuses = fleet.stop()
     assert set(statuses.values()) == {0}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from server_bridge.demo.broker import free_port
+from tests.broker import CLOSED_PORT
 from tests.e2e.gateway import RunningAgent, gateway_folder, provisioned
 from tests.service_manager import WAIT_S, ServiceManager
 
@@ -57,15 +57,20 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 def hang_and_resume(manager: ServiceManager, hang: Path, part: str) -> None:
     hang.touch()
     manager.wait(f"STATUS=hanging: {part}")
-    assert manager.listen(WATCHDOG_S) == []
+    assert not _told_of_life(manager.listen(WATCHDOG_S))
     hang.unlink()
     manager.wait("STATUS=running")
     manager.wait("WATCHDOG=1")
 
 
+def _told_of_life(heard: list[str]) -> list[str]:
+    """What would keep its manager from ending it; on a slow machine it may name further parts that hang."""
+    return [message for message in heard if "WATCHDOG=1" in message or "STATUS=hanging" not in message]
+
+
 @pytest.mark.parametrize("part", AGENT_PARTS)
 def test_the_agent_starves_its_watchdog_while_a_part_hangs(part: str, tmp_path: Path, manager: ServiceManager) -> None:
-    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", free_port())
+    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", CLOSED_PORT)
     with RunningAgent(settings, program("edge_agent", AGENT_PARTS[part])) as agent:
         manager.wait("READY=1", lambda: agent.process.poll() is None)
         manager.wait("WATCHDOG=1")
@@ -80,7 +85,7 @@ def test_a_source_without_data_is_no_hang_and_an_ended_one_neither(tmp_path: Pat
     ended: Source = {"kind": "replay", "path": "stream.npz", "rate_hz": 100_000.0, "loop": False}
     bridge = provisioned(tmp_path)
     for name, source in (("slow", slow), ("ended", ended)):
-        settings = gateway_folder(bridge, tmp_path / name, free_port(), source=source)
+        settings = gateway_folder(bridge, tmp_path / name, CLOSED_PORT, source=source)
         with RunningAgent(settings) as agent:
             manager.wait("READY=1", lambda: agent.process.poll() is None)
             heard = manager.listen(2 * WATCHDOG_S)
@@ -89,7 +94,7 @@ def test_a_source_without_data_is_no_hang_and_an_ended_one_neither(tmp_path: Pat
 
 
 def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(tmp_path: Path, manager: ServiceManager) -> None:
-    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", free_port())
+    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", CLOSED_PORT)
     with RunningAgent(settings) as agent:
         manager.wait("READY=1", lambda: agent.process.poll() is None)
         agent.process.send_signal(signal.SIGABRT)
@@ -102,7 +107,7 @@ def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(tmp_path: Pa
 @pytest.mark.parametrize("part", BRIDGE_PARTS)
 def test_the_bridge_starves_its_watchdog_while_a_part_hangs(part: str, tmp_path: Path, manager: ServiceManager) -> None:
     settings = provisioned(tmp_path) / "bridge.toml"
-    text = settings.read_text().replace("port = 1883", f"port = {free_port()}")
+    text = settings.read_text().replace("port = 1883", f"port = {CLOSED_PORT}")
     settings.write_text(text)
     command = [*program("server_bridge", BRIDGE_PARTS[part]), "run", "-c", str(settings)]
     with (tmp_path / "bridge.log").open("wb") as log:

@@ -11,6 +11,7 @@ from edge_agent.wire.topics import FleetTopics
 
 TOPICS = FleetTopics("fleet")
 QUICK = Backoff(first_s=0.05, cap_s=0.2)
+WAIT_S = 60.0
 
 
 class Publisher:
@@ -32,9 +33,9 @@ class Publisher:
     def retain(self, topic: str, payload: bytes) -> None:
         """Publish one retained message and wait for the broker's answer."""
         token = self.session.publish(topic, payload, retain=True)
-        until_s = time.monotonic() + 10
+        until_s = time.monotonic() + WAIT_S
         while time.monotonic() < until_s:
-            event = self.inbox.get(timeout=10)
+            event = self.inbox.get(timeout=WAIT_S)
             if isinstance(event, Published) and event.token == token:
                 assert event.ok
                 return
@@ -49,7 +50,7 @@ class Publisher:
                 self.retain(TOPICS.chunk(reference.digest, index), chunk)
         return reference
 
-    def hear(self, count: int, timeout_s: float = 10) -> list[Received]:
+    def hear(self, count: int, timeout_s: float = WAIT_S) -> list[Received]:
         """The next ``count`` messages."""
         heard: list[Received] = []
         until_s = time.monotonic() + timeout_s

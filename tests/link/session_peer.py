@@ -8,12 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
 
-from edge_agent.link.events import Published, Received, SessionEvent, Subscription, Will
+from edge_agent.link.events import Connected, Published, Received, SessionEvent, Subscription, Will
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import Backoff, BrokerSettings, TlsSettings
 
 E = TypeVar("E")
 QUICK = Backoff(first_s=0.05, cap_s=0.2)
+WAIT_S = 60.0
 
 
 class Peer:
@@ -48,7 +49,7 @@ class Peer:
         )
         self.session.start()
 
-    def wait(self, kind: type[E], accept: Callable[[E], bool] = lambda event: True, timeout_s: float = 10) -> E:
+    def wait(self, kind: type[E], accept: Callable[[E], bool] = lambda event: True, timeout_s: float = WAIT_S) -> E:
         until_s = time.monotonic() + timeout_s
         while (left_s := until_s - time.monotonic()) > 0:
             try:
@@ -60,8 +61,14 @@ class Peer:
                 return event
         raise AssertionError(f"no {kind.__name__} in {timeout_s} s; saw {self.seen[-10:]}")
 
-    def payload(self, payload: bytes, timeout_s: float = 10) -> Received:
+    def payload(self, payload: bytes, timeout_s: float = WAIT_S) -> Received:
         return self.wait(Received, lambda event: event.payload == payload, timeout_s)
+
+    def listening(self) -> Connected:
+        """Until its subscriptions are in place: a broker takes what comes over one connection in order."""
+        connected = self.wait(Connected)
+        self.outcome(self.session.publish("listening", b""))
+        return connected
 
     def outcome(self, token: int) -> Published:
         return self.wait(Published, lambda event: event.token == token)

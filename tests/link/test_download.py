@@ -15,6 +15,9 @@ from server_bridge.demo.broker import Mosquitto
 from tests.link.peers import TOPICS, Publisher
 
 DATA = random.Random(1).randbytes(40 * 16384 + 5)
+SILENCE_S = 0.8
+"""Thrice as long a busy machine does not make a broker wait."""
+WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -29,13 +32,13 @@ def store(tmp_path: Path) -> BlobStore:
     return BlobStore(tmp_path / "blobs")
 
 
-def _downloader(port: int, store: BlobStore, silence_s: float = 0.3) -> Downloader:
+def _downloader(port: int, store: BlobStore, silence_s: float = 10.0) -> Downloader:
     return Downloader(BrokerSettings("127.0.0.1", port), "gw1.down", TOPICS, store, silence_s=silence_s)
 
 
 def test_a_blob_is_fetched_and_verified(mosquitto: Mosquitto, publisher: Publisher, store: BlobStore) -> None:
     reference = publisher.blob(DATA)
-    path = _downloader(mosquitto.port, store).fetch(reference, timeout_s=20)
+    path = _downloader(mosquitto.port, store).fetch(reference, timeout_s=WAIT_S)
     assert path.read_bytes() == DATA
     assert store.path(reference.digest) == path
 
@@ -66,7 +69,7 @@ def test_a_blob_over_the_cap_is_refused_before_anything_is_asked(store: BlobStor
 def test_an_unknown_blob_is_silent(mosquitto: Mosquitto, store: BlobStore) -> None:
     reference, _ = make_reference(b"never published")
     with pytest.raises(BlobUnavailable) as caught:
-        _downloader(mosquitto.port, store, silence_s=0.1).fetch(reference, timeout_s=20)
+        _downloader(mosquitto.port, store, silence_s=0.1).fetch(reference, timeout_s=WAIT_S)
     assert caught.value.reason == "silent"
 
 
@@ -74,47 +77,55 @@ def test_a_missing_chunk_is_asked_for_again_and_the_rest_is_kept(
     mosquitto: Mosquitto, publisher: Publisher, store: BlobStore
 ) -> None:
     reference = publisher.blob(DATA, without=(3, 17))
-    downloader = _downloader(mosquitto.port, store)
+    downloader = _downloader(mosquitto.port, store, SILENCE_S)
     began_s = time.monotonic()
     with pytest.raises(BlobUnavailable, match="2 chunks did not come, asked 3x"):
-        downloader.fetch(reference, timeout_s=20)
-    assert time.monotonic() - began_s > 0.9
+        downloader.fetch(reference, timeout_s=WAIT_S)
+    assert time.monotonic() - began_s > 3 * SILENCE_S
     for index in (3, 17):
         publisher.retain(TOPICS.chunk(reference.digest, index), DATA[index * 16384 : (index + 1) * 16384])
-    assert downloader.fetch(reference, timeout_s=20).read_bytes() == DATA
+    assert downloader.fetch(reference, timeout_s=WAIT_S).read_bytes() == DATA
 
 
 def test_a_chunk_published_during_a_retry_is_taken(
-    mosquitto: Mosquitto, publisher: Publisher, store: BlobStore
+    mosquitto: Mosquitto, publisher: Publisher, store: BlobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reference = publisher.blob(DATA, without=(40,))
-    late = threading.Timer(0.5, publisher.retain, (TOPICS.chunk(reference.digest, 40), DATA[40 * 16384 :]))
-    late.start()
-    assert _downloader(mosquitto.port, store).fetch(reference, timeout_s=20).read_bytes() == DATA
-    late.join()
+    try_again, retries = Patience.try_again, 0
+
+    def published_meanwhile(patience: Patience, now_s: float) -> bool:
+        nonlocal retries
+        retries += 1
+        publisher.retain(TOPICS.chunk(reference.digest, 40), DATA[40 * 16384 :])
+        return try_again(patience, now_s)
+
+    monkeypatch.setattr(Patience, "try_again", published_meanwhile)
+    fetched = _downloader(mosquitto.port, store, SILENCE_S).fetch(reference, timeout_s=WAIT_S)
+    assert fetched.read_bytes() == DATA
+    assert retries > 0
 
 
 def test_a_fetch_is_resumed_after_a_restart(mosquitto: Mosquitto, publisher: Publisher, tmp_path: Path) -> None:
     reference = publisher.blob(DATA, without=(0,))
     with pytest.raises(BlobUnavailable):
-        _downloader(mosquitto.port, BlobStore(tmp_path), silence_s=0.1).fetch(reference, timeout_s=20)
+        _downloader(mosquitto.port, BlobStore(tmp_path), SILENCE_S).fetch(reference, timeout_s=WAIT_S)
     for index in range(1, 41):
         publisher.retain(TOPICS.chunk(reference.digest, index), b"")
     publisher.retain(TOPICS.chunk(reference.chunk_list, 0), b"")
     publisher.retain(TOPICS.chunk(reference.digest, 0), DATA[:16384])
-    path = _downloader(mosquitto.port, BlobStore(tmp_path)).fetch(reference, timeout_s=20)
+    path = _downloader(mosquitto.port, BlobStore(tmp_path)).fetch(reference, timeout_s=WAIT_S)
     assert path.read_bytes() == DATA
 
 
 def test_a_corrupt_chunk_is_ignored_and_counted(mosquitto: Mosquitto, publisher: Publisher, store: BlobStore) -> None:
     reference = publisher.blob(DATA)
     publisher.retain(TOPICS.chunk(reference.digest, 5), b"corrupt")
-    downloader = _downloader(mosquitto.port, store)
+    downloader = _downloader(mosquitto.port, store, SILENCE_S)
     with pytest.raises(BlobUnavailable, match="silent"):
-        downloader.fetch(reference, timeout_s=20)
+        downloader.fetch(reference, timeout_s=WAIT_S)
     assert downloader.corrupt_chunks == 3
     publisher.retain(TOPICS.chunk(reference.digest, 5), DATA[5 * 16384 : 6 * 16384])
-    assert downloader.fetch(reference, timeout_s=20).read_bytes() == DATA
+    assert downloader.fetch(reference, timeout_s=WAIT_S).read_bytes() == DATA
 
 
 def test_a_forged_chunk_list_is_ignored_and_counted(
@@ -122,9 +133,9 @@ def test_a_forged_chunk_list_is_ignored_and_counted(
 ) -> None:
     reference = publisher.blob(DATA)
     publisher.retain(TOPICS.chunk(reference.chunk_list, 0), b"{}")
-    downloader = _downloader(mosquitto.port, store, silence_s=0.1)
+    downloader = _downloader(mosquitto.port, store, SILENCE_S)
     with pytest.raises(BlobUnavailable, match="silent"):
-        downloader.fetch(reference, timeout_s=20)
+        downloader.fetch(reference, timeout_s=WAIT_S)
     assert downloader.corrupt_chunks == 3
 
 
@@ -136,7 +147,7 @@ def test_right_chunks_of_a_wrong_whole_are_damaged(
     for index, chunk in enumerate(chunks(DATA, 16384)):
         publisher.retain(TOPICS.chunk(wrong.digest, index), chunk)
     with pytest.raises(BlobUnavailable, match="damaged"):
-        _downloader(mosquitto.port, store).fetch(wrong, timeout_s=20)
+        _downloader(mosquitto.port, store).fetch(wrong, timeout_s=WAIT_S)
     assert store.digests() == []
 
 
@@ -146,9 +157,9 @@ def test_a_withdrawn_blob_is_told_at_once(mosquitto: Mosquitto, publisher: Publi
     withdrawal.start()
     began_s = time.monotonic()
     with pytest.raises(BlobUnavailable) as caught:
-        _downloader(mosquitto.port, store, silence_s=30).fetch(reference, timeout_s=20)
+        _downloader(mosquitto.port, store, silence_s=30).fetch(reference, timeout_s=WAIT_S)
     assert caught.value.reason == "withdrawn"
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 15, "half of the silence that it would have borne"
     withdrawal.join()
 
 
@@ -157,7 +168,7 @@ def test_a_fetch_can_be_cancelled(mosquitto: Mosquitto, publisher: Publisher, st
     cancel = threading.Event()
     threading.Timer(0.3, cancel.set).start()
     with pytest.raises(BlobUnavailable) as caught:
-        _downloader(mosquitto.port, store, silence_s=30).fetch(reference, timeout_s=20, cancelled=cancel.is_set)
+        _downloader(mosquitto.port, store, silence_s=30).fetch(reference, timeout_s=WAIT_S, cancelled=cancel.is_set)
     assert caught.value.reason == "cancelled"
 
 
@@ -166,7 +177,7 @@ def test_a_fetch_ends_at_its_timeout_without_a_broker(store: BlobStore) -> None:
     began_s = time.monotonic()
     with pytest.raises(BlobUnavailable, match="timeout"):
         _downloader(1, store).fetch(reference, timeout_s=0.5)
-    assert time.monotonic() - began_s < 3
+    assert time.monotonic() - began_s < 15
 
 
 def test_a_broker_that_restarts_meanwhile_is_waited_for(
@@ -174,13 +185,13 @@ def test_a_broker_that_restarts_meanwhile_is_waited_for(
 ) -> None:
     reference = publisher.blob(DATA, without=(40,))
     results: list[Path] = []
-    downloader = _downloader(mosquitto.port, store, silence_s=1)
-    fetching = threading.Thread(target=lambda: results.append(downloader.fetch(reference, timeout_s=30)))
+    downloader = _downloader(mosquitto.port, store)
+    fetching = threading.Thread(target=lambda: results.append(downloader.fetch(reference, timeout_s=WAIT_S)))
     fetching.start()
     time.sleep(0.4)
     mosquitto.restart()
     publisher.retain(TOPICS.chunk(reference.digest, 40), DATA[40 * 16384 :])
-    fetching.join(30)
+    fetching.join(WAIT_S)
     assert results
     assert results[0].read_bytes() == DATA
 
@@ -189,16 +200,16 @@ def test_many_fetches_share_the_client(mosquitto: Mosquitto, publisher: Publishe
     blobs = [DATA[: number * 30_000 + 1] for number in range(4)]
     references = [publisher.blob(blob) for blob in blobs]
     silent, _ = make_reference(b"never published")
-    downloader = _downloader(mosquitto.port, store, silence_s=0.2)
+    downloader = _downloader(mosquitto.port, store, SILENCE_S)
     results: dict[int, bytes] = {}
     failures: list[str] = []
 
     def fetch(number: int) -> None:
-        results[number] = downloader.fetch(references[number % 4], timeout_s=20).read_bytes()
+        results[number] = downloader.fetch(references[number % 4], timeout_s=WAIT_S).read_bytes()
 
     def fail() -> None:
         try:
-            downloader.fetch(silent, timeout_s=20)
+            downloader.fetch(silent, timeout_s=WAIT_S)
         except BlobUnavailable as error:
             failures.append(error.reason)
 
@@ -207,7 +218,7 @@ def test_many_fetches_share_the_client(mosquitto: Mosquitto, publisher: Publishe
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(WAIT_S)
     assert [results[number] for number in range(8)] == blobs * 2
     assert failures == ["silent"]
     assert "session taken over" not in mosquitto.log_end(5000)

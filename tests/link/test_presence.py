@@ -8,15 +8,15 @@ from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.codec import decode
 from edge_agent.wire.messages import PRESENCE_CAP_BYTES, Presence
 from server_bridge.demo.broker import Mosquitto
-from tests.link.peers import QUICK, TOPICS
+from tests.link.peers import QUICK, TOPICS, WAIT_S
 
 VOICE = PresenceVoice(TOPICS, "gw1", "boot")
 
 
 def _heard(inbox: "queue.Queue[SessionEvent]") -> Presence:
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + WAIT_S
     while time.monotonic() < until_s:
-        event = inbox.get(timeout=10)
+        event = inbox.get(timeout=WAIT_S)
         if isinstance(event, Received):
             return decode(Presence, event.payload, cap_bytes=PRESENCE_CAP_BYTES)
     raise AssertionError("nothing heard")
@@ -55,9 +55,9 @@ def test_online_is_repeated_and_a_farewell_names_the_connection(mosquitto: Mosqu
         subscriptions=[Subscription(TOPICS.presence("gw1"))],
     )
     watcher.start()
-    assert isinstance(heard.get(timeout=10), Connected)
+    assert isinstance(heard.get(timeout=WAIT_S), Connected)
     session = _session(mosquitto.port, "gw1", with_will=True)
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + WAIT_S
     while not session.connected and time.monotonic() < until_s:
         time.sleep(0.01)
     repetition = PresenceRepetition(VOICE, session)
@@ -68,7 +68,7 @@ def test_online_is_repeated_and_a_farewell_names_the_connection(mosquitto: Mosqu
     online = Presence(gateway="gw1", online=True, boot_id="boot", connection=1)
     assert [_heard(heard), _heard(heard)] == [online, online]
     VOICE.farewell(session)
-    assert session.stop(5)
+    assert session.stop(WAIT_S)
     assert _heard(heard) == online.model_copy(update={"online": False})
     time.sleep(0.1)
     assert heard.empty()

@@ -28,7 +28,7 @@ def test_a_broker_that_names_the_takeover_is_believed_at_once(peer: MakePeer) ->
 
 def test_a_full_inbox_holds_the_broker_back_and_loses_nothing(mosquitto: Mosquitto, peer: MakePeer) -> None:
     receiver = peer(mosquitto.port, "b", "t", inbox_size=10, receive_maximum=20)
-    receiver.wait(Connected)
+    receiver.listening()
     sender = peer(mosquitto.port, "a")
     for number in range(500):
         sender.session.publish("t", b"%d" % number)
@@ -43,7 +43,7 @@ def test_a_full_inbox_holds_the_broker_back_and_loses_nothing(mosquitto: Mosquit
 
 def test_a_full_inbox_holds_back_even_qos_0(mosquitto: Mosquitto, peer: MakePeer) -> None:
     receiver = peer(mosquitto.port, "b", "t", inbox_size=5, receive_maximum=10)
-    receiver.wait(Connected)
+    receiver.listening()
     sender = peer(mosquitto.port, "a")
     for number in range(200):
         sender.session.publish("t", b"%d" % number, qos=0)
@@ -56,7 +56,7 @@ def test_a_full_inbox_holds_back_even_qos_0(mosquitto: Mosquitto, peer: MakePeer
 
 def test_a_reader_stuck_for_longer_than_keepalive_loses_nothing(mosquitto: Mosquitto, peer: MakePeer) -> None:
     receiver = peer(mosquitto.port, "b", "t", inbox_size=5, receive_maximum=5, keepalive_s=1, expiry_s=600)
-    receiver.wait(Connected)
+    receiver.listening()
     sender = peer(mosquitto.port, "a")
     for number in range(100):
         sender.session.publish("t", b"%d" % number)
@@ -78,7 +78,7 @@ def test_the_queue_refuses_when_full_until_outcomes_are_read(mosquitto: Mosquitt
     with pytest.raises(TransientError, match="already wait"):
         flood()
     one.outcome(tokens[-1])
-    one.session.publish("t", b"x", timeout_s=5)
+    one.session.publish("t", b"x", timeout_s=60)
 
 
 def test_a_frozen_broker_is_noticed(mosquitto: Mosquitto, peer: MakePeer) -> None:
@@ -86,11 +86,11 @@ def test_a_frozen_broker_is_noticed(mosquitto: Mosquitto, peer: MakePeer) -> Non
     one.wait(Connected)
     mosquitto.pause()
     try:
-        one.wait(Disconnected, timeout_s=6)
+        one.wait(Disconnected, timeout_s=30)
         assert not one.session.connected
     finally:
         mosquitto.resume()
-    one.wait(Connected, timeout_s=20)
+    one.wait(Connected)
 
 
 def test_a_dead_network_thread_is_noticed(mosquitto: Mosquitto) -> None:
@@ -107,7 +107,7 @@ def test_a_dead_network_thread_is_noticed(mosquitto: Mosquitto) -> None:
         will=explode,
     )
     session.start()
-    until_s = time.monotonic() + 5
+    until_s = time.monotonic() + 60
     while session.alive and time.monotonic() < until_s:
         time.sleep(0.01)
     assert not session.alive

@@ -113,7 +113,7 @@ class Place:
         )
         session.start()
         try:
-            return inbox.get(timeout=10)
+            return inbox.get(timeout=60)
         finally:
             session.stop(2)
             assert session.failure is None

@@ -15,7 +15,7 @@ from edge_agent.wire.blobs import check_chunk, chunks, make_chunk_list, sha256_h
 from edge_agent.wire.messages import ChunkGrant
 from edge_agent.wire.topics import parse_topic
 from server_bridge.demo.broker import Mosquitto, free_port
-from tests.link.peers import TOPICS, Publisher
+from tests.link.peers import TOPICS, WAIT_S, Publisher
 
 DATA = random.Random(2).randbytes(10 * 16384 + 9)
 LIST = make_chunk_list(DATA, 16384)
@@ -31,7 +31,7 @@ def _grant(*indices: int, command_id: str = "c1", digest: str = DIGEST) -> Chunk
 
 
 def _wait(condition: Callable[[], bool]) -> None:
-    until_s = time.monotonic() + 10
+    until_s = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < until_s
         time.sleep(0.01)
@@ -86,7 +86,8 @@ def test_a_chunk_granted_again_is_sent_again(bridge: Publisher, uploader: Upload
     for _ in range(2):
         uploader.grant(_grant(3))
         assert set(_heard(bridge, 1)) == {3}
-        time.sleep(0.5)  # the broker's answer has come: it is no longer on its way
+        # the broker's answer has come: it is no longer on its way
+        _wait(lambda: not uploader._work.is_set() and not uploader._sending)
 
 
 def test_an_empty_grant_ends_the_offer(uploader: Uploader, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.e2e.toy import Drift
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 YEAR_2099_S = 4_070_908_800.0
-WAIT_S = 60.0
+WAIT_S = 90.0
 DRIFTS = {"gw1": Drift("permuted"), "gw2": Drift("flipped")}
 
 

@@ -47,7 +47,7 @@ def _session(port: int, number: int, inbox: "queue.Queue[SessionEvent]") -> Mqtt
 def _first_wait_s(inbox: "queue.Queue[SessionEvent]") -> float:
     """How long a session chose to wait when it had lost its broker."""
     connected = False
-    while not (isinstance(event := inbox.get(timeout=5.0), Disconnected) and connected):
+    while not (isinstance(event := inbox.get(timeout=30.0), Disconnected) and connected):
         connected = connected or isinstance(event, Connected)
     return event.retry_in_s
 
@@ -59,7 +59,7 @@ def _busiest_second(moments_s: Sequence[float]) -> int:
 def _connected_after(sessions: Sequence[MqttSession], attempts: Sequence[int]) -> list[float]:
     """When each was seen connected by a later attempt than this, in their order."""
     seen: dict[str, float] = {}
-    until_s = time.monotonic() + 60.0
+    until_s = time.monotonic() + 120.0
     while len(seen) < len(sessions) and time.monotonic() < until_s:
         for session, attempt in zip(sessions, attempts, strict=True):
             if session.connected and session.connection > attempt:

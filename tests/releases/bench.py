@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge_agent.link.events import Received, SessionEvent, Subscription
+from edge_agent.link.events import Published, Received, SessionEvent, Subscription
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.blobs import sha256_hex
@@ -17,6 +17,7 @@ from server_bridge.releases.signer_client import SignerClient
 from server_bridge.store.blobs import BlobFolder
 
 TOPICS = FleetTopics("plant")
+WAIT_S = 60.0
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Bridge:
         return self.publisher
 
     def close(self) -> None:
-        self.publisher.stop(5.0)
+        self.publisher.stop(30.0)
         assert self.publisher.failure is None
         self.signer.stop()
 
@@ -68,7 +69,7 @@ class Listener:
         self.maps: list[bytes] = []
 
     def publish(self, payload: bytes) -> None:
-        self.session.publish(TOPICS.release, payload, retain=True, timeout_s=5.0)
+        self.session.publish(TOPICS.release, payload, retain=True, timeout_s=WAIT_S)
 
     def heard(self) -> list[bytes]:
         while True:
@@ -83,11 +84,16 @@ class Listener:
         maps = self.heard()
         return bool(maps) and sha256_hex(maps[-1]) == digest
 
+    def settled(self, token: int) -> bool:
+        """Whether the broker has taken what was published."""
+        events = list(self.inbox.queue)
+        return any(isinstance(event, Published) and event.token == token for event in events)
+
     def close(self) -> None:
         self.session.stop(2.0)
 
 
-def eventually(truth: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
+def eventually(truth: Callable[[], bool], *, timeout_s: float = WAIT_S) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not truth():
         assert time.monotonic() < deadline_s, "it did not come about"

@@ -31,7 +31,7 @@ from server_bridge.releases.provision import floors_of, init_fleet
 from server_bridge.releases.record import FileReleaseBook
 from server_bridge.releases.repository import build_online, cohort_references, metadata_files, read_versions
 from tests.broker import Mosquitto
-from tests.releases.bench import TOPICS, Bridge, Listener, eventually
+from tests.releases.bench import TOPICS, WAIT_S, Bridge, Listener, eventually
 from tests.training.tiny_bundle import tiny_bundle, tiny_weights
 
 
@@ -75,17 +75,17 @@ def next_map(bridge: Bridge, keys: OnlineKeys) -> bytes:
 
 
 def test_release_1_is_published_when_the_bridge_runs(bridge: Bridge, listener: Listener, tmp_path: Path) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     record = bridge.publisher.latest
     eventually(lambda: listener.last_is(record.map_digest))
     store = BlobStore(tmp_path / "fetched")
     downloader = Downloader(BrokerSettings("127.0.0.1", bridge.port), "gw.down", TOPICS, store)
     for reference in record.blobs:
-        assert sha256_hex(downloader.fetch(reference, timeout_s=10).read_bytes()) == reference.digest
+        assert sha256_hex(downloader.fetch(reference, timeout_s=WAIT_S).read_bytes()) == reference.digest
 
 
 def test_a_release_rises_and_is_kept(bridge: Bridge, listener: Listener, bundle: Bundle) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     number = bridge.publisher.release(bundle.digest, {"gw1": "c1"}, {"c1": new_weights(5)}, "test")
     assert number == 2
     assert bridge.publisher.current(bundle.digest)["c1"] == sha256_hex(new_weights(5))
@@ -94,7 +94,7 @@ def test_a_release_rises_and_is_kept(bridge: Bridge, listener: Listener, bundle:
     bridge.close()
     again = bridge.open()
     assert again.latest.number == 2
-    assert again.wait_asserted(20)
+    assert again.wait_asserted(WAIT_S)
     assert again.release(bundle.digest, {"gw1": "c1"}, {"c1": new_weights(6)}, "test") == 3
     cohort = again.latest.cohort(bundle.digest, "c1")
     assert cohort is not None
@@ -108,12 +108,12 @@ def test_unfit_weights_are_not_released(bridge: Bridge, bundle: Bundle) -> None:
     with pytest.raises(RejectedUpdate):
         bridge.publisher.release(bundle.digest, {}, {"root": encode_weights(weights)}, "test")
     assert bridge.publisher.latest.number == 1
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     assert bridge.publisher.release(bundle.digest, {}, {"root": new_weights(2)}, "test") == 2
 
 
 def test_foreign_maps_are_counted_and_replaced(bridge: Bridge, listener: Listener) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     own = bridge.publisher.latest.map_digest
     stranger = next_map(bridge, FleetKeys.generate().online)
     for payload in (stranger, b"garbage"):
@@ -130,7 +130,7 @@ def test_foreign_maps_are_counted_and_replaced(bridge: Bridge, listener: Listene
 
 
 def test_a_signed_map_ahead_of_ours_is_an_alarm_and_passed(bridge: Bridge, listener: Listener) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     listener.publish(next_map(bridge, OnlineKeys.load(bridge.home / "keys")))
     eventually(lambda: bridge.publisher.latest.number == 2)
     assert bridge.publisher.latest.versions.timestamp == 3
@@ -141,7 +141,7 @@ def test_a_signed_map_ahead_of_ours_is_an_alarm_and_passed(bridge: Bridge, liste
 def test_a_broker_that_lost_everything_gets_it_back(
     bridge: Bridge, mosquitto: Mosquitto, bundle: Bundle, tmp_path: Path
 ) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     mosquitto.kill()
     eventually(lambda: not bridge.publisher.asserted or not bridge.publisher._line.connected)
     with pytest.raises(TransientError):
@@ -149,17 +149,17 @@ def test_a_broker_that_lost_everything_gets_it_back(
     assert bridge.publisher.latest.number == 1
     mosquitto.start()
     eventually(lambda: bridge.publisher._line.connected)
-    assert bridge.publisher.wait_asserted(30)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     downloader = Downloader(
         BrokerSettings("127.0.0.1", bridge.port), "gw.down", TOPICS, BlobStore(tmp_path / "fetched")
     )
     for reference in bridge.publisher.latest.blobs:
-        downloader.fetch(reference, timeout_s=10)
+        downloader.fetch(reference, timeout_s=WAIT_S)
 
 
 @pytest.mark.parametrize("damage", ["torn", "zeroed", "gone"])
 def test_a_blob_that_the_disk_damaged_is_had_again_from_the_broker(bridge: Bridge, damage: str) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     (weights,) = {one.current.weights.digest for one in bridge.publisher.latest.cohorts}
     file = bridge.home / "blobs" / weights[:2] / weights
     whole = file.read_bytes()
@@ -169,12 +169,12 @@ def test_a_blob_that_the_disk_damaged_is_had_again_from_the_broker(bridge: Bridg
     else:
         file.write_bytes(whole[: len(whole) // 2] if damage == "torn" else bytes(len(whole)))
     bridge.open()
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     assert file.read_bytes() == whole
 
 
 def test_a_blob_that_nobody_holds_any_more_is_named(bridge: Bridge, mosquitto: Mosquitto) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     (weights,) = {one.current.weights.digest for one in bridge.publisher.latest.cohorts}
     bridge.close()
     (bridge.home / "blobs" / weights[:2] / weights).write_bytes(b"torn")
@@ -182,14 +182,14 @@ def test_a_blob_that_nobody_holds_any_more_is_named(bridge: Bridge, mosquitto: M
     mosquitto.start()
     with structlog.testing.capture_logs() as logs:
         bridge.open()
-        eventually(lambda: any(weights in str(entry.get("problem")) for entry in logs), timeout_s=30)
+        eventually(lambda: any(weights in str(entry.get("problem")) for entry in logs), timeout_s=WAIT_S)
     assert not bridge.publisher.asserted
 
 
 def test_the_base_of_a_round_is_back_without_a_gateways_asking(
     bridge: Bridge, mosquitto: Mosquitto, tmp_path: Path
 ) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     lost = bridge.publisher.publish(b"a base that the disk lost")
     base = bridge.publisher.publish(b"base weights" * 10_000)
     (tmp_path / "fleet" / "blobs" / lost.digest[:2] / lost.digest).unlink()
@@ -198,16 +198,16 @@ def test_the_base_of_a_round_is_back_without_a_gateways_asking(
     store = BlobStore(tmp_path / "fetched")
     downloader = Downloader(BrokerSettings("127.0.0.1", bridge.port), "gw.down", TOPICS, store, silence_s=60.0)
     began_s = time.monotonic()
-    downloader.fetch(base, timeout_s=30)
-    assert time.monotonic() - began_s < 15.0
-    assert bridge.publisher.wait_asserted(30)
+    downloader.fetch(base, timeout_s=WAIT_S)
+    assert time.monotonic() - began_s < 30.0
+    assert bridge.publisher.wait_asserted(WAIT_S)
 
 
 def test_a_missing_blob_is_published_again(bridge: Bridge, listener: Listener, tmp_path: Path) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     reference = bridge.publisher.latest.blobs[0]
-    listener.session.publish(TOPICS.chunk(reference.digest, 0), b"", retain=True, timeout_s=5.0)
-    time.sleep(0.3)
+    token = listener.session.publish(TOPICS.chunk(reference.digest, 0), b"", retain=True, timeout_s=WAIT_S)
+    eventually(lambda: listener.settled(token))
     bridge.publisher.republish(reference)
     downloader = Downloader(
         BrokerSettings("127.0.0.1", bridge.port), "gw.down", TOPICS, BlobStore(tmp_path / "fetched"), silence_s=3.0
@@ -215,7 +215,7 @@ def test_a_missing_blob_is_published_again(bridge: Bridge, listener: Listener, t
 
     def fetched() -> bool:
         try:
-            return downloader.fetch(reference, timeout_s=10).is_file()
+            return downloader.fetch(reference, timeout_s=WAIT_S).is_file()
         except TransientError:
             return False
 
@@ -223,7 +223,7 @@ def test_a_missing_blob_is_published_again(bridge: Bridge, listener: Listener, t
 
 
 def test_unused_blobs_are_cleared_after_a_day(bridge: Bridge) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     reference = bridge.publisher.publish(b"round weights")
     blobs = bridge.publisher._blobs
     assert blobs.retire_unused() == 0
@@ -236,7 +236,7 @@ def test_unused_blobs_are_cleared_after_a_day(bridge: Bridge) -> None:
 
 
 def test_retained_blobs_keep_to_the_budget(bridge: Bridge) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     blobs = bridge.publisher._blobs
     used = blobs._ledger.total_bytes
     blobs._budget_bytes = used + 1500
@@ -249,7 +249,7 @@ def test_retained_blobs_keep_to_the_budget(bridge: Bridge) -> None:
 
 
 def test_a_gateway_ahead_of_the_book_is_an_alarm_and_passed(bridge: Bridge, bundle: Bundle) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     state = State(
         gateway="gw1",
         boot_id="b",
@@ -277,7 +277,7 @@ def test_a_gateway_ahead_of_the_book_is_an_alarm_and_passed(bridge: Bridge, bund
 def test_a_bridge_restored_from_a_backup_goes_on_above(
     bridge: Bridge, listener: Listener, bundle: Bundle, tmp_path: Path
 ) -> None:
-    assert bridge.publisher.wait_asserted(20)
+    assert bridge.publisher.wait_asserted(WAIT_S)
     shutil.copytree(bridge.home, tmp_path / "backup", ignore=shutil.ignore_patterns("*.tmp"))
     bridge.publisher.release(bundle.digest, {}, {"root": new_weights(3)}, "test")
     bridge.close()
@@ -333,7 +333,7 @@ def test_a_gateway_follows_releases_over_a_real_broker(bridge: Bridge, bundle: B
             feed()
             return (server.active.cohort, server.active.version) == (cohort, version)
 
-        assert bridge.publisher.wait_asserted(20)
+        assert bridge.publisher.wait_asserted(WAIT_S)
         bridge.publisher.release(bundle.digest, {}, {"root": new_weights(3)}, "test")
         eventually(lambda: serves("root", 2))
         bridge.publisher.release(bundle.digest, {"gw1": "c1"}, {"c1": new_weights(4)}, "test")

@@ -30,7 +30,7 @@ from edge_agent.wire.topics import FleetTopics
 
 FLEET, GATEWAY = "line1", "gw1"
 TOPICS = FleetTopics(FLEET)
-WAIT_S = 10.0
+WAIT_S = 60.0
 BLOB = BlobReference(digest="d" * 64, length=10, chunk_list="e" * 64)
 EVALUATE = Evaluate(bundle="b" * 64, weights=BLOB)
 TRAIN = Train(

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -32,7 +32,7 @@ from edge_agent.wire.messages import (
 from edge_agent.wire.messages.command import CommandAction
 from edge_agent.wire.messages.event import EVENT_CAP_BYTES, Event, EventBody
 from edge_agent.wire.tensors import encode_weights
-from server_bridge.demo.broker import free_port
+from tests.broker import CLOSED_PORT
 from tests.link.peers import TOPICS
 from tests.runtime.desk import GATEWAY
 from tests.training.tiny_bundle import tiny_weights
@@ -54,7 +54,7 @@ class Bench:
     path: Path
     bundle: Bundle
     samples_db: Path
-    port: int = field(default_factory=free_port)
+    port: int = CLOSED_PORT
     enabled: bool = True
     min_samples: int = 1
     max_rounds_per_hour: int = 100

@@ -18,7 +18,7 @@ from server_bridge.pki.acl import access_list
 from tests.access_list import Listed
 from tests.e2e.gateway import FLEET, GATEWAY, RunningAgent, provisioned, run
 
-WAIT_S = 45.0
+WAIT_S = 120.0
 TOPICS = FleetTopics(FLEET)
 
 

@@ -26,7 +26,7 @@ def test_a_newer_order_kills_the_worker_and_its_files_do_not_pile_up(bench: Benc
     threading.Timer(0.6, newer.set).start()
     began_s = time.monotonic()
     assert bench.refusal(epochs=ENDLESS, batch_size=1, ended=newer.is_set).reason == "superseded"
-    assert time.monotonic() - began_s < 5.0
+    assert time.monotonic() - began_s < LONG_S / 2
     assert not bench.supervisor.busy
     bench.train("c2")
     assert bench.jobs() == 1
@@ -114,7 +114,7 @@ def test_an_impossible_blob_fails_the_order_at_once(bench: Bench) -> None:
     huge = BlobReference(digest="d" * 64, length=MAX_BLOB_BYTES + 1, chunk_list="e" * 64)
     began_s = time.monotonic()
     assert bench.refusal(base=huge).reason == "too-large"
-    assert time.monotonic() - began_s < 1.0
+    assert time.monotonic() - began_s < LONG_S / 2
 
 
 def test_an_absent_broker_is_waited_for_and_no_blob_is_reported_missing(bench: Bench) -> None:
@@ -138,7 +138,7 @@ def test_a_silent_blob_is_reported_and_the_order_goes_on_when_it_is_there(
     assert isinstance(missing, BlobMissingEvent)
     assert missing.blob == reference
     assert bridge.blob(BASE) == reference
-    thread.join(30)
+    thread.join(LONG_S)
     assert [result.update.base for result in results] == [reference.digest]
     bridge.close()
     bench.close()
@@ -152,5 +152,5 @@ def test_a_newer_order_ends_the_wait_for_a_silent_blob(
     threading.Timer(0.3, newer.set).start()
     began_s = time.monotonic()
     assert bench.refusal(base=make_reference(BASE)[0], ended=newer.is_set).reason == "superseded"
-    assert time.monotonic() - began_s < 5.0
+    assert time.monotonic() - began_s < LONG_S / 2
     bench.close()

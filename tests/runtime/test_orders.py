@@ -65,9 +65,10 @@ def test_configure_and_identify_are_carried_out_at_once_and_only_once(desk: Desk
 
 
 def test_an_order_is_accepted_carried_out_and_answered(desk: Desk) -> None:
+    ordered_s = time.monotonic()
     begin(desk, "c1")
     assert desk.orders.busy
-    assert 50.0 < desk.worker.deadlines_s[0] - time.monotonic() <= 60.0
+    assert ordered_s + 60.0 <= desk.worker.deadlines_s[0] <= time.monotonic() + 60.0
     desk.worker.finish_one()
     (reply,) = desk.replies(1)
     assert (reply.status, reply.result and reply.result.kind) == ("ok", "evaluate")
@@ -267,9 +268,8 @@ def test_a_queue_that_is_full_says_so(tmp_path: Path) -> None:
 
 def test_a_stop_ends_the_order_without_an_answer(desk: Desk) -> None:
     begin(desk, "c1")
-    began_s = time.monotonic()
     desk.orders.stop(WAIT_S)
-    assert time.monotonic() - began_s < 1.0
+    assert not desk.orders.alive
     assert (desk.replies(), desk.worker.finished) == ([], [])
 
 

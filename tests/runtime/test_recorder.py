@@ -183,7 +183,7 @@ def test_it_writes_while_others_read_and_write_the_same_databases(parts: Parts, 
         for first in range(0, 400, BATCH):
             one.put(first, LOW)
     stopping.set()
-    thread.join(10)
+    thread.join()
     assert (failures, parts.store.counts.labelled) == ([], 400)
 
 

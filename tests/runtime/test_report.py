@@ -13,9 +13,8 @@ from edge_agent.runtime.report import Reading, Reporter
 from edge_agent.wire.codec import decode
 from edge_agent.wire.messages import State
 from edge_agent.wire.messages.state import ClockTrust, TrustedVersions
-from server_bridge.demo.broker import free_port
-from tests.broker import Mosquitto
-from tests.runtime.desk import GATEWAY, TOPICS, wait
+from tests.broker import CLOSED_PORT, Mosquitto
+from tests.runtime.desk import GATEWAY, TOPICS, WAIT_S, wait
 
 STATE = State(
     gateway=GATEWAY,
@@ -55,7 +54,7 @@ def session() -> Iterator[MqttSession]:
     """A broker is away."""
     events: queue.Queue[SessionEvent] = queue.Queue(100)
     one = MqttSession(
-        BrokerSettings("127.0.0.1", free_port()), GATEWAY, clean_start=True, session_expiry_s=0, inbox=events
+        BrokerSettings("127.0.0.1", CLOSED_PORT), GATEWAY, clean_start=True, session_expiry_s=0, inbox=events
     )
     one.start()
     yield one
@@ -74,7 +73,7 @@ def test_it_reports_when_asked_at_its_interval_and_at_the_stop(session: MqttSess
     wait(lambda: readings.count == 1, "the report that was asked for")
     one.set_interval(0.02)
     wait(lambda: readings.count >= 5, "reports at the interval")
-    one.stop(5.0)
+    one.stop(WAIT_S)
     assert (one.alive, one.failure) == (False, None)
     status = json.loads((tmp_path / "status.json").read_text())
     assert (status["served_samples"], status["gateway"], status["flags"]) == (readings.count, GATEWAY, 0)
@@ -91,7 +90,7 @@ def test_a_disk_that_refuses_does_not_end_it(session: MqttSession, tmp_path: Pat
     assert one.alive
     readings.error = None
     (tmp_path / "absent").mkdir()
-    one.stop(5.0)
+    one.stop(WAIT_S)
     assert len(list(tmp_path.rglob("status.json"))) == 1
 
 
@@ -100,11 +99,11 @@ def test_the_state_is_retained_by_the_broker(mosquitto: Mosquitto, tmp_path: Pat
     events: queue.Queue[SessionEvent] = queue.Queue(100)
     gateway = MqttSession(broker, GATEWAY, clean_start=True, session_expiry_s=0, inbox=events)
     gateway.start()
-    assert isinstance(events.get(timeout=10), Connected)
+    assert isinstance(events.get(timeout=WAIT_S), Connected)
     one = reporter(gateway, tmp_path, Readings())
     one.start()
     one.soon()
-    events.get(timeout=10)
+    events.get(timeout=WAIT_S)
     heard: queue.Queue[SessionEvent] = queue.Queue(100)
     bridge = MqttSession(
         broker,
@@ -115,11 +114,11 @@ def test_the_state_is_retained_by_the_broker(mosquitto: Mosquitto, tmp_path: Pat
         subscriptions=[Subscription(TOPICS.state(GATEWAY))],
     )
     bridge.start()
-    assert isinstance(heard.get(timeout=10), Connected)
-    message = heard.get(timeout=10)
+    assert isinstance(heard.get(timeout=WAIT_S), Connected)
+    message = heard.get(timeout=WAIT_S)
     assert isinstance(message, Received)
     assert message.retain
     assert decode(State, message.payload, cap_bytes=100_000).served_samples == 1
-    one.stop(5.0)
+    one.stop(WAIT_S)
     gateway.stop(2.0)
     bridge.stop(2.0)

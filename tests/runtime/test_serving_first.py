@@ -11,9 +11,9 @@ from edge_agent.model.bundle import load_bundle
 from edge_agent.runtime.instance import is_running
 from edge_agent.runtime.serving_first import ServingFirst
 from edge_agent.samples.reading import is_known
-from server_bridge.demo.broker import free_port
 from server_bridge.demo.settings_files import Sections, amend
 from server_bridge.releases.provision import init_fleet, provision_gateway
+from tests.broker import CLOSED_PORT
 from tests.e2e.gateway import FLEET, GATEWAY, RunningAgent, gateway_folder, provisioned, run
 from tests.runtime.desk import wait
 from tests.training.tiny_bundle import FEATURES, tiny_bundle
@@ -25,7 +25,7 @@ def bridge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _settings(bridge: Path, tmp_path: Path, **sections: dict[str, str | int | float | bool]) -> Path:
-    return gateway_folder(bridge, tmp_path / "gateways", free_port(), **sections)
+    return gateway_folder(bridge, tmp_path / "gateways", CLOSED_PORT, **sections)
 
 
 def test_it_predicts_before_there_is_an_agent_and_keeps_what_was_served_for_its_recorder(

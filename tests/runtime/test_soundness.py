@@ -37,7 +37,7 @@ def check(database: Database) -> SoundnessCheck:
 
 
 def until_damaged(database: Database) -> None:
-    deadline_s = time.monotonic() + 10.0
+    deadline_s = time.monotonic() + 60.0
     while database.damage is None and time.monotonic() < deadline_s:
         time.sleep(0.01)
 

@@ -22,7 +22,7 @@ FLEET, OTHER_FLEET = "toy", "other"
 GATEWAYS = ("gw1", "gw2")
 WITNESS = "witness"
 QUICK = Backoff(first_s=0.05, cap_s=0.2)
-WAIT_S = 10.0
+WAIT_S = 60.0
 
 
 class Site:

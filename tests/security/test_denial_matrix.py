@@ -240,7 +240,7 @@ def test_revoked(tmp_path: Path, gone: str, stays: str) -> None:
 
 
 def _until_denied(visitor: Visitor, topic: str) -> None:
-    until_s = time.monotonic() + 5
+    until_s = time.monotonic() + 60
     while visitor.outcome(topic, b"after").ok:
         assert time.monotonic() < until_s
         time.sleep(0.05)

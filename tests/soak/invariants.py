@@ -106,7 +106,10 @@ def _trainings(fleet: ToyFleet, gateway: str) -> list[str]:
 
 
 def _service(fleet: ToyFleet, gateway: str) -> list[str]:
-    status = json.loads((fleet.agent_settings(gateway).with_name("data") / "status.json").read_text())
+    path = fleet.agent_settings(gateway).with_name("data") / "status.json"
+    if not path.exists():  # its state goes out before it
+        return [f"{gateway} has written no status"]
+    status = json.loads(path.read_text())
     return [] if status["served_samples"] > 0 else [f"{gateway} served nothing after its last start"]
 
 

@@ -123,14 +123,18 @@ class Victims:
         return self.directory / f"{gateway}-drifted.npz"
 
     def _kill_worker(self) -> bool:
-        """Kill a training worker within a moment of its appearance; whether one was hit."""
-        until_s = time.monotonic() + WORKER_WAIT_S
+        """Kill a training worker within a moment of its appearance; whether one was hit.
+
+        On a fast machine one has ended before the moment is over: the next is left half of it.
+        """
+        until_s, longest_s = time.monotonic() + WORKER_WAIT_S, LONGEST_LIFE_S
         while time.monotonic() < until_s:
             if self._workers():
-                time.sleep(self.rng.uniform(0.0, LONGEST_LIFE_S))
+                time.sleep(self.rng.uniform(0.0, longest_s))
                 workers = self._workers()  # one that has ended meanwhile is not hit
                 if workers and _hit(self.rng.choice(workers)):
                     return True
+                longest_s /= 2
             time.sleep(0.02)
         return False
 

@@ -25,7 +25,7 @@ INPUTS = [
     TensorSpec(name="k", dtype="int64", shape=["n"]),
 ]
 SAMPLE = {"id": "a", "time": 1.5, "features": {"x": [1, 2.5], "k": 3}, "group": "g", "holdout": True}
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def _payload(**changes: object) -> bytes:

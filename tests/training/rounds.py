@@ -1,12 +1,14 @@
 """A round with the real worker process, and a look at what processes there are."""
 
+import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from edge_agent.training.job import EvaluationJob, TrainingJob
 from edge_agent.training.supervisor import TrainingOutcome, TrainingSupervisor
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 LONG_EPOCHS = 1_000_000_000
 
 
@@ -25,9 +27,22 @@ def run(supervisor: TrainingSupervisor, job: TrainingJob | EvaluationJob) -> Tra
     return wait_for_outcome(supervisor)
 
 
+def process_of(supervisor: TrainingSupervisor) -> "subprocess.Popen[bytes]":
+    """The worker under way; how it ended can be asked of it afterwards."""
+    assert supervisor._running is not None
+    return supervisor._running.process
+
+
 def worker_pids(parent: int) -> list[int]:
-    """Training workers among the children; other tests may have left children of their own."""
+    """Training workers among the children; other tests may have left children of their own, which end meanwhile."""
     found = []
     for task in Path(f"/proc/{parent}/task").iterdir():
-        found += [int(pid) for pid in (task / "children").read_text().split()]
-    return [pid for pid in found if b"edge_agent.training.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        with suppress(OSError):
+            found += [int(pid) for pid in (task / "children").read_text().split()]
+    return [pid for pid in found if b"edge_agent.training.worker" in _command(pid)]
+
+
+def _command(pid: int) -> bytes:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""

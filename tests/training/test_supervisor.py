@@ -11,10 +11,10 @@ import pytest
 from edge_agent.errors import TransientError
 from edge_agent.model.bundle import Bundle
 from edge_agent.training.job import TrainingJob
-from edge_agent.training.supervisor import ALLOCATION_FAILED, TERM_WAIT_S, TrainingSupervisor
+from edge_agent.training.supervisor import ALLOCATION_FAILED, TrainingSupervisor
 from edge_agent.wire.updates import decode_update
 from tests.training.jobs import evaluation_job, training_job
-from tests.training.rounds import LONG_EPOCHS, WAIT_S, run, wait_for_outcome, worker_pids
+from tests.training.rounds import LONG_EPOCHS, WAIT_S, process_of, run, wait_for_outcome, worker_pids
 from tests.training.stored_samples import store_samples
 from tests.training.tiny_bundle import numpy_loss, tiny_samples, tiny_weights
 
@@ -89,13 +89,12 @@ def test_a_worker_that_does_not_end_in_time_is_asked_to_and_then_killed(
 ) -> None:
     job = training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=1.0 if hangs else 0.05)
     supervisor.start(job)
-    pid = wait_for_worker(os.getpid())
+    worker, pid = process_of(supervisor), wait_for_worker(os.getpid())
     if hangs:
         os.kill(pid, signal.SIGSTOP)
-    started_s = time.monotonic()
     outcome = wait_for_outcome(supervisor)
     assert (outcome.ok, outcome.reason) == (False, "killed-duration")
-    assert time.monotonic() - started_s < (1.0 + TERM_WAIT_S if hangs else 0.0) + 1.5
+    assert worker.returncode == -(signal.SIGKILL if hangs else signal.SIGTERM)
     assert not alive(pid)
 
 
@@ -160,9 +159,9 @@ def test_the_worker_dies_with_its_agent(bundle: Bundle, samples_db: Path, tmp_pa
     time.sleep(1.0)
     assert alive(worker)
     agent.kill()
-    agent.wait(5)
+    agent.wait(WAIT_S)
     agent.stdout.close()
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 30
     while alive(worker) and time.monotonic() < deadline_s:
         time.sleep(0.02)
     assert not alive(worker)

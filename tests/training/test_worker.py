@@ -40,17 +40,22 @@ def test_a_file_that_is_no_job_gives_a_result_that_says_so(tmp_path: Path, paylo
 
 
 def test_the_worker_imports_little_and_starts_quickly() -> None:
+    runs = [(_loaded("edge_agent.training.worker"), _loaded("numpy, onnxruntime")) for _ in range(3)]
+    assert not {name.split(".")[0] for name in runs[0][0][0]} & set(HEAVY)
+    worker_s, least_s = (min(run[place][1] for run in runs) for place in (0, 1))
+    assert worker_s < 4 * least_s  # it cannot do without those two; twice their time was measured
+
+
+def _loaded(modules: str) -> tuple[list[str], float]:
+    """All that an import loads, and the processor time that it takes with Python's own start."""
     program = (
-        "import json, resource, sys, edge_agent.training.worker\n"
+        f"import json, resource, sys, {modules}\n"
         "usage = resource.getrusage(resource.RUSAGE_SELF)\n"
         "print(json.dumps([sorted(sys.modules), usage.ru_utime + usage.ru_stime]))"
     )
-    runs = [
-        json.loads(subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout)
-        for _ in range(3)
-    ]
-    assert not {name.split(".")[0] for name in runs[0][0]} & set(HEAVY)
-    assert min(cpu_s for _, cpu_s in runs) < 0.8  # 0.22 s measured; the same machine may be twice as slow
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    names, cpu_s = json.loads(done.stdout)
+    return names, cpu_s
 
 
 def test_the_worker_is_niced_leaves_no_core_file_and_is_the_first_to_go_when_memory_is_short() -> None:
