@@ -9,13 +9,13 @@ agent's loop that is.
 
 import argparse
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.benchmarks.drift_data import cost, label_free, ours, peers, share
 from tests.benchmarks.drift_data.keep import save
 from tests.benchmarks.drift_data.measure import Swept
+from tests.benchmarks.drift_data.progress import Progress, claim
 from tests.benchmarks.drift_data.streams import Drawn, Extent, draw
 from tests.benchmarks.drift_data.tasks import TASKS, load
 from tests.benchmarks.drift_data.verdict import Cell, cells, table
@@ -28,6 +28,7 @@ QUICK = Extent(references=2, stationary=12, batches=100, starts=8, after=1000)
 WIDE = Extent(stationary=60, batches=300, starts=72, after=2000)
 EXTENTS = {"labelled": Extent(), "unlabelled": WIDE}
 BUDGET_S = 3.0
+WORK = peers.CACHE.parent / "drift_monitors"
 RIVALS = {"labelled": peers.LABELLED, "unlabelled": peers.UNLABELLED}
 OWN = {"labelled": frozenset(ours.MONITORS), "unlabelled": frozenset({label_free.NAME})}
 
@@ -41,7 +42,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--parts", nargs="*", default=list(PARTS), choices=PARTS)
     parser.add_argument("--seed", type=int, default=SEED, help=f"of the streams (default {SEED}, used in development)")
     parser.add_argument(
-        "--work", type=Path, help="folder that keeps what peers found with this seed, which is not run again"
+        "--work",
+        type=Path,
+        help=f"folder that keeps what peers found, which is not run again (default {WORK}/SEED)",
     )
     parser.add_argument("--kept", action="store_true", help="peers only as far as the work folder has them")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
@@ -50,20 +53,23 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit("drift_monitors: not run: data absent")
     os.nice(19)
     rivals = not (options.quick or options.no_peers)
-    found: dict[str, tuple[Sequence[Cell], frozenset[str]]] = {}
-    with tempfile.TemporaryDirectory() as temporary:
-        work = options.work or Path(temporary)
+    work = options.work or WORK / str(options.seed)
+    if rivals:
         work.mkdir(parents=True, exist_ok=True)
-        for part in OWN:
-            if part in options.parts:
-                against = RIVALS[part] if rivals else ()
-                extent = QUICK if options.quick else EXTENTS[part]
-                drawn = (
-                    draw(load(task, DATA), extent, options.seed, wide=part == "unlabelled") for task in options.tasks
-                )
-                every = run(part, drawn, work, against, kept=options.kept)
-                print(f"\n{part}\n{table(every, OWN[part])}", flush=True)
-                found[part] = every, OWN[part]
+    found: dict[str, tuple[Sequence[Cell], frozenset[str]]] = {}
+    for part in OWN:
+        if part in options.parts:
+            against = RIVALS[part] if rivals else ()
+            extent = QUICK if options.quick else EXTENTS[part]
+            streams = (
+                draw(load(task, DATA), extent, options.seed, wide=part == "unlabelled") for task in options.tasks
+            )
+            progress = Progress.of(against, options.tasks, work)
+            if against:
+                print(f"{part}\n{'' if options.kept else progress.told()}", flush=True)
+            every = run(part, streams, against, progress, kept=options.kept)
+            print(f"\n{part}\n{table(every, OWN[part])}", flush=True)
+            found[part] = every, OWN[part]
     costs = cost.run() if "cost" in options.parts and rivals else []
     print(cost.table(costs))
     shares = share.run() if "share" in options.parts and rivals else []
@@ -75,22 +81,33 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def run(
-    part: str, every: Iterable[Drawn], work: Path, against: Sequence[peers.Peer], *, kept: bool = False
+    part: str, every: Iterable[Drawn], against: Sequence[peers.Peer], progress: Progress, *, kept: bool = False
 ) -> list[Cell]:
-    """All cells of a part, beside these peers; ``kept``: beside those of them that the work folder has."""
+    """All cells of a part, beside these peers; ``kept``: beside those of them that the work folder has.
+
+    Raises:
+        RuntimeError: a peer fails.
+        ValueError: the folder is about other streams.
+    """
     found: list[Cell] = []
     for drawn in every:
+        if against:
+            claim(progress.work, drawn, part)
         if part == "labelled":
             swept = {name: ours.sweep(monitor, drawn) for name, monitor in ours.MONITORS.items()}
         else:
             swept = {label_free.NAME: label_free.sweep(drawn)}
         for peer in against:
-            if not kept or peers.result(peer, drawn.task.name, work).exists():
-                swept[peer.name] = _peer(peer, drawn, work)
+            if not kept or peers.result(peer, drawn.task.name, progress.work).exists():
+                swept[peer.name] = _peer(peer, drawn, progress)
         found += cells(drawn, swept, next(iter(swept)))
     return found
 
 
-def _peer(peer: peers.Peer, drawn: Drawn, work: Path) -> Swept:
-    print(f"  {drawn.task.name:8s} {peer.name}", flush=True)
-    return peers.sweep(peer, drawn, work, BUDGET_S)
+def _peer(peer: peers.Peer, drawn: Drawn, progress: Progress) -> Swept:
+    new = not peers.result(peer, drawn.task.name, progress.work).exists()
+    progress.start()
+    swept = peers.sweep(peer, drawn, progress.work, BUDGET_S)
+    if new:
+        print(progress.end(swept), flush=True)
+    return swept

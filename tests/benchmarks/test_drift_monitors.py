@@ -7,10 +7,11 @@ import pytest
 from tests.benchmarks.drift_data import label_free, ours, verdict
 from tests.benchmarks.drift_data.keep import save
 from tests.benchmarks.drift_data.measure import RATES, TARGET, Swept, rate_above, sweep_paths
-from tests.benchmarks.drift_data.peers import LABELLED, UNLABELLED, inputs
+from tests.benchmarks.drift_data.peers import LABELLED, UNLABELLED, Peer, inputs, result
+from tests.benchmarks.drift_data.progress import Progress, claim
 from tests.benchmarks.drift_data.streams import KINDS, SHARES, Drawn, Extent, draw, moved_labels, resample
 from tests.benchmarks.drift_data.tasks import Net, Rows, Task
-from tests.benchmarks.drift_peers.sweep import by_statistic, by_threshold
+from tests.benchmarks.drift_peers.sweep import by_statistic, by_threshold, starts_of
 
 SMALL = Extent(references=2, stationary=12, batches=100, starts=6, before=(100, 200), after=600)
 
@@ -116,6 +117,31 @@ def test_peers_are_swept_alike_by_threshold_and_by_statistic(drawn: Drawn) -> No
     assert one["rates"][TARGET] == pytest.approx(RATES[TARGET], rel=0.25)
     assert one["thresholds"] == pytest.approx(other["thresholds"], rel=0.1)
     assert np.array_equal(one["alarms:real"][TARGET] < 0, other["alarms:real"][TARGET] < 0)
+
+
+def test_what_is_kept_is_not_run_again_and_what_is_left_is_told(drawn: Drawn, tmp_path: Path) -> None:
+    quick, slow = Peer("river", "ADWIN", "loss", 10), Peer("river", "KSWIN", "loss", 50)
+    result(quick, "toy", tmp_path).touch()
+    progress = Progress.of((quick, slow), ("toy", "other"), tmp_path)
+    assert progress.todo == [(slow, "toy"), (quick, "other"), (slow, "other")]
+    assert "1 results are kept" in progress.told()
+    assert progress.left_s == 110
+    swept = Swept(np.full(len(RATES), 1e-3), {"real": np.zeros((len(RATES), 7), np.intp)})
+    progress.start()
+    told = progress.end(swept)
+    assert told.startswith("  1 of 3: river KSWIN (loss) on toy, 1.0e-03 false alarms a batch, 7 starting points")
+    assert progress.left_s == pytest.approx(60 * progress.spent_s / 50)
+
+
+def test_a_folder_is_about_the_streams_that_it_was_made_with(task: Task, drawn: Drawn, tmp_path: Path) -> None:
+    claim(tmp_path, drawn, "labelled")
+    claim(tmp_path, drawn, "labelled")
+    with pytest.raises(ValueError, match="other labelled streams of toy"):
+        claim(tmp_path, draw(task, SMALL, 1), "labelled")
+
+
+def test_slower_detectors_have_fewer_starting_points() -> None:
+    assert [starts_of(us) for us in (1, 10, 100, 1000)] == [None, 48, 24, 12]
 
 
 def test_ratios_are_paired_and_kept(drawn: Drawn, tmp_path: Path) -> None:

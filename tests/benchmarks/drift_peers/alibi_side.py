@@ -9,54 +9,70 @@ import warnings
 warnings.simplefilter("ignore")
 
 import logging  # noqa: E402
+from functools import cache  # noqa: E402
 
 import numpy as np  # noqa: E402
-from alibi_detect.cd import CVMDriftOnline, FETDriftOnline  # noqa: E402
+from alibi_detect.cd import CVMDriftOnline, FETDriftOnline, fet_online  # noqa: E402
+from scipy.stats import hypergeom  # noqa: E402
 from sweep import run  # noqa: E402
 
 logging.disable(logging.WARNING)
 WINDOWS, REFERENCE, WINDOW = [20, 60, 200], 500, 100
-# Thresholds that are simulated and not used cost least at a short run length.
-UNUSED = {"ert": 500.0, "verbose": False}
+# The thresholds that are simulated are not used (of MMD and LSDD only that of the first window, which a start must
+# keep): as few simulations as their run length can be told by. LSDD reads its regularisation from them too.
+UNUSED = {"ert": 400.0, "n_bootstraps": 1200, "verbose": False}
+FIRST = {"ert": 100.0, "n_bootstraps": 400, "verbose": False, "backend": "pytorch"}
+
+
+class Remembered:
+    """The hypergeometric distribution; the probability of each count is worked out once only."""
+
+    def __init__(self):
+        self.single = cache(hypergeom.cdf)
+
+    def cdf(self, below, population, marked, drawn):
+        """As `scipy.stats.hypergeom.cdf` with a single ``below`` and many ``marked``."""
+        below = np.asarray(below).item()
+        if np.size(marked) == 1:
+            return np.array([self.single(below, population, np.asarray(marked).item(), drawn)])
+        counts, places = np.unique(marked, return_inverse=True)
+        every = np.array([self.single(below, population, one, drawn) for one in counts.tolist()])
+        return every[places].reshape(np.shape(marked))
+
+
+fet_online.hypergeom = Remembered()
 
 
 def cramer(reference):
     """Cramer-von Mises over three windows, the first 500 of the reference."""
-    return CVMDriftOnline(columns(reference), window_sizes=WINDOWS, n_bootstraps=2500, **UNUSED)
+    return CVMDriftOnline(columns(reference), window_sizes=WINDOWS, **UNUSED)
 
 
 def fisher(reference):
-    """Fisher's exact test over three windows."""
-    events = (columns(reference) > 0.5).astype(int)
-    return FETDriftOnline(events, window_sizes=WINDOWS, n_bootstraps=2500, alternative="greater", **UNUSED)
+    """Fisher's exact test over three windows, the whole reference, of which only counts enter."""
+    events = (columns(reference, len(reference)) > 0.5).astype(int)
+    return FETDriftOnline(events, window_sizes=WINDOWS, alternative="greater", **UNUSED)
 
 
 def kernel(reference):
     """Maximum mean discrepancy over one window."""
     from alibi_detect.cd import MMDDriftOnline
 
-    return MMDDriftOnline(
-        columns(reference), window_size=window(reference), backend="pytorch", n_bootstraps=2500, **UNUSED
-    )
+    size = min(WINDOW, len(reference) // 4)  # twice the window is set aside
+    return MMDDriftOnline(columns(reference), window_size=size, **FIRST)
 
 
 def density(reference):
     """Least-squares density difference over one window."""
     from alibi_detect.cd import LSDDDriftOnline
 
-    return LSDDDriftOnline(
-        columns(reference), window_size=window(reference), backend="pytorch", n_bootstraps=2500, **UNUSED
-    )
+    size = min(WINDOW, len(reference) // 6)  # four times the window is set aside
+    return LSDDDriftOnline(columns(reference), window_size=size, **FIRST)
 
 
-def window(reference):
-    """100 samples; of a short reference a quarter, since twice the window is set aside."""
-    return min(WINDOW, len(reference) // 4)
-
-
-def columns(reference):
-    """(500, f) of a reference."""
-    return np.asarray(reference[:REFERENCE], np.float32).reshape(min(len(reference), REFERENCE), -1)
+def columns(reference, most=REFERENCE):
+    """(most, f) of a reference."""
+    return np.asarray(reference[:most], np.float32).reshape(min(len(reference), most), -1)
 
 
 def largest(detector, value):

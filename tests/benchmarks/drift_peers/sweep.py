@@ -3,13 +3,14 @@
 Input is an ``.npz`` of ``reference`` (g, r, ...), ``stationary`` (s, t, ...), ``stationary_groups`` (s,), and for each
 kind of drift ``drift:KIND`` (n, t, ...), ``groups:KIND``, ``begins:KIND`` and ``lengths:KIND``. A detector that alarms
 before a drift begins is started anew, having seen the reference. Output is an ``.npz`` of ``targets`` (k,),
-``rates`` (k,) measured on ``batches`` (k,) batches, ``thresholds`` (k,), and ``alarms:KIND`` (k, n): -1 for none, -2
-for a stream that was not run.
+``rates`` (k,) measured on ``batches`` (k,) batches, ``thresholds`` (k,), ``cpu_s``, and ``alarms:KIND`` (k, n): -1 for
+none, -2 for a stream that was not run.
 """
 
 import copy
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +22,10 @@ BATCH = 32
 TRIALS, CLOSE, NARROW = 10, 0.1, 1e-4
 # A detector that takes longer a sample is run on the first streams of each kind of drift only.
 SLOW_US, FEW = 1.8, 48
-VERY_SLOW_US, FEWEST = 25.0, 12
-PATH_BUDGETS = 20
+VERY_SLOW_US, FEWER = 25.0, 24
+SLOWEST_US, FEWEST = 250.0, 12
+# A detector that gives a statistic is run over the stationary streams once, not for each threshold.
+PATH_BUDGETS = 8
 # What a rate is measured on at least, and at most where only one is asked for.
 LEAST_SAMPLES, BRIEF_SAMPLES = 200_000, 640_000
 
@@ -150,9 +153,11 @@ class PathSweep:
         for group, stream in zip(arrays["stationary_groups"], arrays["stationary"], strict=True):
             self.stationary.append((self.records(int(group), stream, math.inf), len(stream)))
             self.samples += len(stream)
-            if time.process_time() - began_s > PATH_BUDGETS * job["budget_s"] and self.samples > LEAST_SAMPLES // 2:
+            spent_s = time.process_time() - began_s
+            spent = spent_s > PATH_BUDGETS * job["budget_s"] and self.samples > LEAST_SAMPLES // 2
+            if spent or self.samples > BRIEF_SAMPLES:
                 break
-        self.starts = starts_of((time.process_time() - began_s) / self.samples * 1e6)
+        self.starts = starts_of(spent_s / self.samples * 1e6)
 
     def records(self, group: int, stream: Any, enough: float) -> Records:
         """Until the statistic exceeds what is enough."""
@@ -217,9 +222,8 @@ class PathSweep:
 
 def starts_of(us: float) -> int | None:
     """How many streams of each kind of drift a detector runs on that takes so many microseconds a sample; None: all."""
-    if us <= SLOW_US:
-        return None
-    return FEW if us <= VERY_SLOW_US else FEWEST
+    least = ((SLOW_US, None), (VERY_SLOW_US, FEW), (SLOWEST_US, FEWER), (math.inf, FEWEST))
+    return next(starts for slowest, starts in least if us <= slowest)
 
 
 def first_above(records: Records, threshold: float) -> int:
@@ -235,11 +239,12 @@ def kinds_of(arrays: Arrays) -> list[str]:
 def run(detectors: Mapping[str, Any]) -> None:
     """``python SIDE.py INPUT OUTPUT JOB``: JOB is JSON: the detector's name, rates, whether all are wanted, a time."""
     source, goal, words = sys.argv[1:4]
-    job = json.loads(words)
+    job, began_s = json.loads(words), time.process_time()
     arrays = dict(np.load(source))
     side = detectors[job["detector"]]
     found = by_statistic(arrays, side, job) if len(side) == len(("make", "score")) else by_threshold(arrays, side, job)
-    np.savez(goal, **found)
+    np.savez(f"{goal}.part.npz", **found, cpu_s=time.process_time() - began_s)
+    os.replace(f"{goal}.part.npz", goal)
 
 
 def by_threshold(arrays: Arrays, side: ByThreshold, job: Mapping[str, Any]) -> dict[str, Any]:
