@@ -17,7 +17,7 @@ from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.rights import gateway_identities
-from server_bridge.demo.settings_files import amend
+from server_bridge.demo.settings_files import Value, amend
 from server_bridge.pki.acl import access_list
 from server_bridge.releases.provision import init_fleet, provision_gateway
 from tests.access_list import Listed
@@ -331,10 +331,11 @@ def test_a_graph_that_is_too_new_for_onnxruntime(settings: Path) -> None:
 
 
 def test_a_disk_that_is_short_of_what_the_settings_may_take(settings: Path) -> None:
-    amend(settings, {"outbox": {"max_bytes": 2**50}})
+    sink: dict[str, Value] = {"kind": "jsonl", "path": "served.jsonl", "max_bytes": 2**40}
+    amend(settings, {"outbox": {"max_bytes": 2**40}, "sink": sink})
     found = check(settings)
     assert found.failed == ["disk", "broker"]
-    assert "MiB free; these settings may take 10737" in found.saw["disk"]
+    assert "MiB free; these settings may take 3145" in found.saw["disk"]
     assert "[outbox] max_bytes" in found.remedy["disk"]
 
 

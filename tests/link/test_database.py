@@ -120,7 +120,7 @@ def test_two_threads_do_not_mix_their_transactions(opener: Opener, tmp_path: Pat
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join()
     assert failures == []
     assert _ids(database) == list(range(0, 100, 2))
 

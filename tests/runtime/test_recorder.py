@@ -44,7 +44,7 @@ class Running:
         labels = [Label(name, 0) for name in batch.ids]
         self.queue.put(Recordable(batch, served(self.parts.bundle, losses), labels))
 
-    def stop(self, timeout_s: float = 10.0) -> None:
+    def stop(self, timeout_s: float = 60.0) -> None:
         self.recorder.stop(timeout_s)
         assert not self.recorder.alive
         assert self.recorder.failure is None
