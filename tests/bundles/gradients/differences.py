@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,12 @@ class Stepper:
         self._feeds: dict[str, Array] = {name: np.array(value, dtype=np.float32) for name, value in scalars.items()}
         for name in trainable:
             self._feeds |= {name: given[name], f"momentum.{name}": np.zeros_like(given[name])}
+
+    def at(self, threads: int) -> "Stepper":
+        """The same graph at another number of threads."""
+        again = copy(self)
+        again._session = Session("test", self.model.SerializeToString(), {}, threads=threads)
+        return again
 
     def gradients(self, x: Array, labels: Array) -> tuple[float, dict[str, Array]]:
         """The loss and its gradients."""
