@@ -19,7 +19,7 @@ def test_a_loop_beside_the_bare_one(tmp_path: Path) -> None:
     assert [figure.at_least for figure in figures] == [True, True]
     assert all(0 < figure.ratio < 1 for figure in figures)
     settings = load_settings(place.settings)
-    taken = measure(settings, {"batch": job(settings, "momentum", "batch")}, phases=1, seconds=0.5, settle_s=1.0)
+    taken = measure(settings, {"batch": job(settings, "momentum", "batch")}, phases=1, seconds=1.5, settle_s=2.0)
     assert [len(phase) >= 40 for phases in taken.values() for phase in phases] == [True, True]
     save(figures, tmp_path / "results")
     assert "us of CPU a sample" in (tmp_path / "results" / "agent_loop.json").read_text(encoding="utf-8")
