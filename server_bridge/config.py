@@ -49,8 +49,9 @@ class StrategySection(Section):
     `cut` groups by a fixed least mean cosine inside a cohort (`clma`); left out: by the evidence (`docs/cohorting.md`).
     `aggregation` forms each cohort's mean (`clma`, `clma-paper`); but for `mean`, which weighs by example counts, a
     minority of hostile gateways cannot move it far. `trimmed-mean` and `krum` withstand `hostile_share` of a cohort.
-    With `part_opposing` a gateway that works against the others of its cohort is regrouped as if it had flagged, and
-    left out of the mean where it was regrouped before (`clma`).
+    A gateway that works against the others of its cohort is regrouped as if it had flagged, and left out of the mean
+    where it was regrouped before, if most members found their cohort's weights worse than those before; with
+    `part_opposing` in every cohort (`clma`).
     `merge_threshold` is the cosine distance of two cohorts' changes from the root's weights at which they merge; left
     out: never. `return_rounds` is for how many rounds in a row a small cohort that split off must agree with another to
     go back (`clma`); 0: never.

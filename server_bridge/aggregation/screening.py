@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Tensors = Mapping[str, NDArray[Any]]
+STEP_BACK = "step-back"
+"""Noted of those whose cohort went back to weights of before: no update of theirs counted in that round."""
 
 
 @dataclass(frozen=True, slots=True)

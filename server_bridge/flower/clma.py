@@ -32,6 +32,7 @@ from server_bridge.flower.records import (
     to_tensors,
 )
 from server_bridge.flower.state import StrategyState
+from server_bridge.flower.steps import TAKEN_BACK, StepGuard, StepRule
 from server_bridge.flower.updates import ClientUpdate, read_replies
 
 logger = structlog.get_logger(__name__)
@@ -69,6 +70,8 @@ class CLMA(FedAvg):
             trains, and it trains in the best if that is good enough (ours). Needs ``flagged``; 0
             for none.
         candidate_rule: what is good enough.
+        step_rule: when a cohort's step is taken back because most of its members report it as worse (ours);
+            ``None`` for never.
         kwargs: FedAvg's.
 
     Raises:
@@ -93,6 +96,7 @@ class CLMA(FedAvg):
         recognition: RecognitionRule | None = None,
         candidates: int = 0,
         candidate_rule: CandidateRule | None = None,
+        step_rule: StepRule | None = None,
         **kwargs: Unpack[FedAvgOptions],
     ) -> None:
         super().__init__(**kwargs)
@@ -112,6 +116,7 @@ class CLMA(FedAvg):
             self.registry, self.arrayrecord_key, self.configrecord_key, numbered=new_cohort_id is None
         )
         self._defence = defence or Defence()
+        self._steps = StepGuard(step_rule)
         self._drifts = DriftBook(flagged, loss_gamma)
         self._reference: Model | None = None
         self._sent: dict[ClientId, tuple[CohortId, Model]] = {}
@@ -164,6 +169,7 @@ class CLMA(FedAvg):
         """Forget what counts within one adaptation: losses, who was regrouped, the reference."""
         self._drifts.clear()
         self._defence.clear()
+        self._steps.clear()
         self._known.end_adaptation()
         self._reference = None
         self._sent.clear()
@@ -210,13 +216,14 @@ class CLMA(FedAvg):
         refuted = self._known.refuted(u for u in updates if u.client not in drifted)
         reference = self._reference or self._mean_of([u.base for u in updates], updates)
         leaving = drifted | {update.client for group in refuted for update, _ in group}
-        opposing = self._defence.opposing(updates, leaving)
+        back = self._steps.judge(update for update in updates if update.client not in leaving)
+        opposing = self._defence.opposing(updates, leaving, self._steps.harmed)
         parted = set(opposing) - settled - self.regrouped
         drifted, leaving = drifted | parted, leaving | parted
         updates = self._withstand(updates, opposing, parted)
         for client in sorted(leaving):
             self.registry.quarantine(client)
-        self._average([update for update in updates if update.client not in leaving])
+        self._average([update for update in updates if update.client not in leaving], back)
         created = self._formation.regroup(self.cohorter, updates, drifted, reference)
         created += [self._formation.part(group) for group in refuted]
         self._drifts.regroup(drifted)
@@ -226,6 +233,7 @@ class CLMA(FedAvg):
         merged = self._merge(created)
         self._known.forget(self.registry.cohort_ids)
         self._formation.forget()
+        self._steps.forget(self.registry.cohort_ids)
         self.registry.snapshot()
         self._reference = self._mean_of([u.params for u in self._defence.as_counted(updates)], updates)
         metrics = self.train_metrics_aggr_fn(_contents(updates), self.weighted_by_key)
@@ -234,6 +242,8 @@ class CLMA(FedAvg):
         metrics["clma-num-drifted"] = len(drifted | recognised)
         metrics["clma-num-new-cohorts"] = len(created)
         metrics["clma-num-merged-cohorts"] = merged
+        if back:
+            metrics["clma-num-steps-back"] = len(back)
         if self._known.active:
             metrics["clma-num-recognised"] = len(recognised)
         return to_record(self._reference), metrics
@@ -243,16 +253,19 @@ class CLMA(FedAvg):
         models = {f"cohort/{cohort}": dict(self.registry.params(cohort)) for cohort in self.registry.cohort_ids}
         reference = {} if self._reference is None else {"reference": dict(self._reference)}
         splits, origins = self._formation.export()
+        steps, kept = self._steps.export()
         document = {
             "registry": self.registry.export(),
             **self._drifts.export(),
             "splits": splits,
             "known": self._known.export(),
             "opposition": self._defence.export(),
+            "steps": steps,
         }
         began = {f"origin/{cohort}": model for cohort, model in origins.items()}
         trials = {f"trial/{name}": model for name, model in self._known.export_models().items()}
-        return StrategyState(document=document, tensors={**models, **reference, **began, **trials})
+        before = {f"kept/{cohort}": dict(model) for cohort, model in kept.items()}
+        return StrategyState(document=document, tensors={**models, **reference, **began, **trials, **before})
 
     def import_state(self, state: StrategyState) -> None:
         """Go on from where :meth:`export_state` was called.
@@ -267,6 +280,7 @@ class CLMA(FedAvg):
             if "known" in state.document:  # absent in a state of an older version
                 self._known.restore(state.document["known"], state.group("trial/"))
             self._defence.restore(state.document.get("opposition", []))
+            self._steps.restore(state.document.get("steps", []), state.group("kept/"))
             self._formation.restore(state.document.get("splits", {}), origins)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"the stored state is not CLMA's: {error!r}") from error
@@ -330,11 +344,16 @@ class CLMA(FedAvg):
         cohort = self.registry.cohort_of(client)
         return cohort, self.registry.params(cohort)
 
-    def _average(self, updates: Sequence[ClientUpdate]) -> None:
+    def _average(self, updates: Sequence[ClientUpdate], back: Mapping[CohortId, Model]) -> None:
+        """Give cohorts their members' mean, or let them go back a step."""
         for cohort in self.registry.cohort_ids:
             mine = [update for update in updates if self.registry.cohort_of(update.client) == cohort]
-            if mine:
-                self.registry.set_params(cohort, self._model_of(mine))
+            if cohort in back:
+                self.registry.set_params(cohort, back[cohort])
+                self._defence.note({update.client: TAKEN_BACK for update in mine})
+                logger.info("step_taken_back", cohort=cohort, members=[update.client for update in mine])
+            elif mine:
+                self.registry.set_params(cohort, self._steps.step(cohort, mine[0].base, self._model_of(mine)))
 
     def _withstand(
         self, updates: Sequence[ClientUpdate], opposing: Mapping[ClientId, Refusal], parted: Set[ClientId]

@@ -20,11 +20,15 @@ class Defence:
     Args:
         lengths: when an update is shortened; ``None`` for never.
         opposition: when a client is held to work against its cohort; ``None`` for never.
+        unharmed: whether that is asked of every cohort; else only where members have told of harm.
     """
 
-    def __init__(self, lengths: LengthRule | None = None, opposition: OppositionRule | None = None) -> None:
+    def __init__(
+        self, lengths: LengthRule | None = None, opposition: OppositionRule | None = None, *, unharmed: bool = True
+    ) -> None:
         self._length_rule = lengths
         self._opposition = opposition
+        self._unharmed = unharmed
         self._evidence: dict[ClientId, tuple[CohortId, float]] = {}
         self._lengths: dict[ClientId, float] = {}
         self._counted: dict[ClientId, ClientUpdate] = {}
@@ -44,10 +48,17 @@ class Defence:
         """Remember for this round's record what was done about clients whose updates count."""
         self._noted |= told
 
-    def opposing(self, updates: Sequence[ClientUpdate], leaving: Set[ClientId]) -> dict[ClientId, Refusal]:
+    def opposing(
+        self, updates: Sequence[ClientUpdate], leaving: Set[ClientId], harmed: Set[CohortId] = frozenset()
+    ) -> dict[ClientId, Refusal]:
         """Who works against its cohort, of those that are about to stay in it; to be asked once a round.
 
         A cohort that is just being formed is formed by direction: there nobody works against the rest.
+
+        Args:
+            updates: of the round.
+            leaving: clients that leave their cohorts in it.
+            harmed: cohorts of which a step was taken back in this adaptation.
         """
         self._begin_round(updates)
         if self._opposition is None:
@@ -59,7 +70,8 @@ class Defence:
         found: dict[ClientId, Refusal] = {}
         for cohort, mine in cohorts.items():
             if len(mine) > 2:
-                found |= self._opposing(self._opposition, cohort, mine)
+                told = self._opposing(self._opposition, cohort, mine)
+                found |= told if self._unharmed or cohort in harmed else {}
         return found
 
     def counted(self, group: Sequence[ClientUpdate]) -> list[ClientUpdate]:

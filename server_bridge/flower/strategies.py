@@ -26,6 +26,7 @@ from server_bridge.flower.defence import Defence
 from server_bridge.flower.drifts import Flagged
 from server_bridge.flower.fedavg_options import FedAvgOptions
 from server_bridge.flower.state import StrategyState
+from server_bridge.flower.steps import StepRule
 
 StrategyName = Literal["clma", "clma-paper", "fedavg", "fedadam"]
 
@@ -50,7 +51,8 @@ class StrategySettings:
             ``krum`` (``clma*``).
         hostile_share: the share of a cohort that trimmed mean, Krum and ``part_opposing`` withstand.
         part_opposing: whether a gateway that works against the others of its cohort is regrouped as if it had
-            flagged, and left out of the mean where it was regrouped before (``clma``).
+            flagged, and left out of the mean where it was regrouped before (``clma``), although no member of the
+            cohort has told of harm.
         return_rounds: a small cohort that split off goes back if its change agrees with another's
             in so many rounds in a row; 0 for never (``clma``).
         recognition: whether drifted clients join the cohort that their changes point to (``clma``).
@@ -139,6 +141,7 @@ def make_strategy(
         recognition=RecognitionRule() if settings.recognition and not paper else None,
         candidates=settings.candidates,
         candidate_rule=CandidateRule(delta=settings.candidate_delta),
+        step_rule=None if paper else StepRule(),
         **nodes,
     )
 
@@ -155,7 +158,7 @@ def _selector(carried: Sequence[TrainableSpec] | None, *, paper: bool) -> ParamS
 def _defence(settings: StrategySettings) -> Defence:
     if settings.name == "clma-paper":
         return Defence()
-    return Defence(LengthRule(), OppositionRule(settings.hostile_share) if settings.part_opposing else None)
+    return Defence(LengthRule(), OppositionRule(settings.hostile_share), unharmed=settings.part_opposing)
 
 
 def _cohorter(settings: StrategySettings) -> Cohorter:

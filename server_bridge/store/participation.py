@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from server_bridge.aggregation.screening import STEP_BACK
 from server_bridge.store.adaptations import RoundRecord
 
 NAMED_AT_MOST = 5
@@ -33,22 +34,27 @@ def participation(record: RoundRecord, gateway: str) -> Participation | None:
     if gateway in record.failed:
         return Participation(record.adaptation, record.round, False, record.failed[gateway])
     if gateway in record.replied:
-        return Participation(record.adaptation, record.round, True, record.noted.get(gateway))
+        why = record.noted.get(gateway)
+        return Participation(record.adaptation, record.round, _reason(why or "") != STEP_BACK, why)
     return None
 
 
 def left_out_words(failed: Mapping[str, str], noted: Mapping[str, str]) -> str:
-    """Who was left out of a round and whose update was shortened, by reason; empty if nobody was."""
+    """Who was left out of a round and of whom something is noted, by reason; empty if nobody was."""
     kinds = [f"{_by_reason(failed)} left out"] if failed else []
-    kinds += [f"{_by_reason(noted)} shortened"] if noted else []
+    kinds += [f"{_by_reason(noted)} noted"] if noted else []
     return "; ".join(kinds)
 
 
 def _by_reason(told: Mapping[str, str]) -> str:
     groups: dict[str, list[str]] = {}
     for gateway, why in sorted(told.items()):
-        groups.setdefault(why.partition(":")[0], []).append(gateway)
+        groups.setdefault(_reason(why), []).append(gateway)
     return ", ".join(f"{_some(gateways)} ({reason})" for reason, gateways in sorted(groups.items()))
+
+
+def _reason(why: str) -> str:
+    return why.partition(":")[0]
 
 
 def _some(gateways: list[str]) -> str:

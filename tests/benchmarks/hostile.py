@@ -84,7 +84,7 @@ class Row:
         by_seed: the same for every seed.
         refused: hostile replies that were refused, by reason, over all seeds.
         shortened: hostile updates that counted at another length.
-        honest: honest replies refused or shortened.
+        honest: honest replies refused, or noted (shortened, taken back), by reason.
         cohorts: how many there were at the end, by seed.
     """
 
@@ -169,8 +169,9 @@ def run_arm(motion: MotionFleet, settings: StrategySettings, attack: str, rounds
         arrays = outcome.arrays
         for name, reason in outcome.failed.items():
             (harmed if name in honest else refused)[reason.split(":")[0]] += 1
-        shortened += len(set(outcome.noted) & set(hostile))
-        harmed["clipped-update"] += len(set(outcome.noted) & set(honest))
+        noted = {name: reason.split(":")[0] for name, reason in outcome.noted.items()}
+        shortened += sum(noted.get(name) == "clipped-update" for name in hostile)
+        harmed += Counter(noted[name] for name in noted.keys() & set(honest))
     weights = {name: outcome.cohort_weights[outcome.assignments[name]] for name in honest}
     accuracy = motion.by_family(motion.accuracies(weights, honest))
     return Arm(accuracy, dict(refused), shortened, dict(+harmed), len(set(outcome.assignments.values())))

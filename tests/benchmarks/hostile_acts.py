@@ -9,6 +9,7 @@ import numpy as np
 from edge_agent.wire.messages import Train
 from edge_agent.wire.tensors import Weights, decode_weights
 from server_bridge.aggregation.screening import tensors_norm
+from server_bridge.flower.records import LOSS_KEY
 from tests.benchmarks.motion_fleet import MotionFleet
 from tests.flower.memory_fleet import MemoryFleet, MemoryGateway
 
@@ -17,8 +18,10 @@ Spoil = Callable[[Weights], Weights]
 
 
 def hostile_gateway(motion: MotionFleet, fleet: MemoryFleet, name: str, attack: str) -> MemoryGateway:
-    """A gateway that trains as an honest one would, and answers as the attack says."""
+    """A gateway that trains as an honest one would, and answers as the attack says; who spoils tells of no loss."""
     gateway = motion.gateway(name)
+    if attack in SPOILS or attack.startswith("copies"):
+        gateway = replace(gateway, told=lambda base: {LOSS_KEY: 0.0})
     if attack in SPOILS:
         return replace(gateway, learn=lambda base, order: SPOILS[attack](motion.learn(name, base, order)))
     family = motion.clients[name].plan.family

@@ -26,6 +26,7 @@ from server_bridge.demo.timing import (
     LOCAL_EPOCHS,
     ROUND_MOST_SAMPLES,
 )
+from server_bridge.flower.records import LOSS_KEY
 from server_bridge.flower.settings import GridSettings
 from tests.flower.memory_fleet import MemoryGateway
 
@@ -71,7 +72,11 @@ class MotionFleet:
 
     def gateway(self, name: str) -> MemoryGateway:
         """An honest gateway."""
-        return MemoryGateway(lambda base, order: self.learn(name, base, order), examples=len(self.clients[name].train))
+        return MemoryGateway(
+            lambda base, order: self.learn(name, base, order),
+            told=lambda base: {LOSS_KEY: self._loss(self.clients[name], base)},
+            examples=len(self.clients[name].train),
+        )
 
     def learn(self, name: str, base: Weights, order: Train) -> Weights:
         """A local round: trained minus base; the same round is not computed twice."""
@@ -118,6 +123,12 @@ class MotionFleet:
         for name, accuracy in accuracies.items():
             of.setdefault(self.clients[name].plan.family, []).append(accuracy)
         return {str(family): float(np.mean(values)) for family, values in of.items()}
+
+    def _loss(self, client: Client, weights: Weights) -> float:
+        """What a gateway's reply tells of the weights that it was sent: the mean loss on what it trains on."""
+        model = InferenceModel(self.bundle, weights)
+        found = evaluate(model, self.bundle.manifest, {INPUT: client.train.signal}, client.train.label)
+        return found.loss
 
     def _accuracy(self, client: Client, weights: Weights) -> float:
         model = InferenceModel(self.bundle, weights)

@@ -69,11 +69,12 @@ class MemoryGateway:
     """One simulated gateway.
 
     ``learn`` gives the delta from base and order; ``judge`` what an evaluation of weights reports
-    beside the example count; ``tamper`` changes its outcome.
+    beside the example count, ``told`` what a training reply reports of its base; ``tamper`` changes its outcome.
     """
 
     learn: Learn
     judge: Judge = lambda _: {}
+    told: Judge = lambda _: {}
     examples: int = 100
     metrics: Metrics = field(default_factory=dict)
     online: bool = True
@@ -128,7 +129,8 @@ class MemoryFleet:
         if isinstance(action, Evaluate):
             metrics |= member.judge(decode_weights(self.blobs[action.weights.digest]))
             return self._ok(order, EvaluateResult(weights=action.weights.digest, metrics=metrics), None)
-        delta = member.learn(decode_weights(self.blobs[action.base.digest]), action)
+        base = decode_weights(self.blobs[action.base.digest])
+        delta, metrics = member.learn(base, action), metrics | member.told(base)
         return self._ok(order, *train_result(order, encode_update(delta, action.coding), metrics))
 
     def _ok(self, order: Order, result: TrainResult | EvaluateResult, update: bytes | None) -> Outcome:

@@ -1,0 +1,150 @@
+"""Steps that a cohort's members find worse are taken back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from server_bridge.aggregation.lengths import scaled_change
+from server_bridge.aggregation.screening import STEP_BACK, Refusal
+from server_bridge.cohorts.cohorter import ClientId
+from server_bridge.cohorts.membership import CohortId, Model
+from server_bridge.flower.updates import ClientUpdate
+
+TAKEN_BACK = Refusal(
+    STEP_BACK,
+    "most members of its cohort found the weights of the round before worse than earlier ones: the cohort went back to "
+    "these, and this round's updates did not count",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRule:
+    """When most of a cohort's members find its weights worse than those before.
+
+    Attributes:
+        rise: of a member's loss, as a share of what it was, that says so;
+        least: and at least so much.
+    """
+
+    rise: float = 0.1
+    least: float = 0.02
+
+    def worse(self, pairs: Sequence[tuple[float, float]]) -> bool:
+        """Whether more than half of (loss before, loss now) pairs say so; of two, both."""
+        votes = sum(now - before > max(self.rise * abs(before), self.least) for before, now in pairs)
+        return 2 * votes > len(pairs)
+
+    def as_good(self, pairs: Sequence[tuple[float, float]]) -> bool:
+        """Whether at least half of them say that it is no worse at all."""
+        return 2 * sum(now <= before for before, now in pairs) >= len(pairs)
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The best weights of a cohort by what its members told of them.
+
+    Attributes:
+        share: of a step that is taken.
+        stepped: whether a step has been made from them since they were last sent.
+        harmed: whether a step has been taken back.
+    """
+
+    model: Model
+    losses: dict[ClientId, float]
+    share: float = 1.0
+    stepped: bool = False
+    harmed: bool = False
+
+
+@dataclass
+class StepGuard:
+    """Judges each cohort's steps by the losses that members tell of the weights they were sent.
+
+    A step that more than half of them find worse is taken back, and the next from the same weights is half as
+    long (a backtracking line search whose objective is told by the members); one that holds doubles it again, up
+    to the whole. So whoever pushes a cohort against most of its members, hostile or only unlike, moves it by one step
+    at most, for one round.
+
+    Args:
+        rule: what counts as worse; ``None`` for never taking back.
+    """
+
+    rule: StepRule | None = None
+    _kept: dict[CohortId, _Kept] = field(default_factory=dict)
+
+    def judge(self, updates: Iterable[ClientUpdate]) -> dict[CohortId, Model]:
+        """The cohorts whose last step is to be taken back, with the weights to go back to.
+
+        Args:
+            updates: of a round, without those of clients that leave their cohort.
+        """
+        cohorts: dict[CohortId, list[ClientUpdate]] = {}
+        for update in updates:
+            if update.loss is not None:
+                cohorts.setdefault(update.cohort, []).append(update)
+        if self.rule is None:
+            return {}
+        back = {cohort: self._judged(self.rule, cohort, mine) for cohort, mine in cohorts.items()}
+        return {cohort: model for cohort, model in back.items() if model is not None}
+
+    def _judged(self, rule: StepRule, cohort: CohortId, mine: Sequence[ClientUpdate]) -> Model | None:
+        """What the cohort is to go back to, if it is."""
+        told = {update.client: update.loss for update in mine if update.loss is not None}
+        known = self._kept.setdefault(cohort, _Kept(dict(mine[0].base), told))
+        if not known.stepped:
+            known.losses = told
+            return None
+        pairs = [(known.losses[client], now) for client, now in told.items() if client in known.losses]
+        if rule.worse(pairs):
+            known.share, known.stepped, known.harmed = known.share / 2, False, True
+            return known.model
+        if rule.as_good(pairs):
+            known.model, known.losses, known.share = dict(mine[0].base), told, min(1.0, 2 * known.share)
+        return None
+
+    @property
+    def harmed(self) -> set[CohortId]:
+        """Cohorts of which a step has been taken back in this adaptation."""
+        return {cohort for cohort, known in self._kept.items() if known.harmed}
+
+    def step(self, cohort: CohortId, base: Mapping[str, NDArray[Any]], mean: Model) -> Model:
+        """The weights that a cohort goes on with, in a round in which :meth:`judge` did not take a step back.
+
+        Args:
+            base: what its members were sent.
+            mean: of what they made of it.
+        """
+        known = self._kept.get(cohort)
+        if known is None:
+            return mean
+        known.stepped = True
+        return mean if known.share == 1 else scaled_change(mean, base, known.share)
+
+    def forget(self, living: Iterable[CohortId]) -> None:
+        """Let go of cohorts that are no more."""
+        names = set(living)
+        self._kept = {cohort: known for cohort, known in self._kept.items() if cohort in names}
+
+    def clear(self) -> None:
+        """Forget all: an adaptation has ended."""
+        self._kept.clear()
+
+    def export(self) -> tuple[list[list[Any]], dict[CohortId, Model]]:
+        """JSON values, and the weights that they go with."""
+        told = [[c, k.share, k.stepped, k.harmed, sorted(k.losses.items())] for c, k in sorted(self._kept.items())]
+        return told, {cohort: known.model for cohort, known in self._kept.items()}
+
+    def restore(self, document: Iterable[Sequence[Any]], models: Mapping[CohortId, Model]) -> None:
+        """Become what :meth:`export` described.
+
+        Raises:
+            KeyError, TypeError, ValueError: the document is not one of ours.
+        """
+        self._kept = {
+            str(cohort): _Kept(
+                models[cohort], {int(c): float(x) for c, x in losses}, float(share), bool(stepped), bool(harmed)
+            )
+            for cohort, share, stepped, harmed, losses in document
+        }
