@@ -25,6 +25,8 @@ from server_bridge.cli.cohort_words import (
 )
 from server_bridge.cli.fleet import TABLE_COLUMNS, ConfigOption, JsonOption, open_store
 from server_bridge.config import load_settings
+from server_bridge.rounds.lineage import MERGE_ASKED
+from server_bridge.rounds.merge_verdict import told_of
 from server_bridge.store.adaptations import Adaptation
 from server_bridge.store.lineage import CohortLife
 from server_bridge.store.merges import QUEUED, REFUSED
@@ -90,16 +92,20 @@ def explain(
         moves = store.lineage.moves(gateway=gateway)
         members = store.lineage.members(moves[-1].bundle) if moves else {}
         latest, asked = store.adaptations.latest_round(), store.merges.queued()
+        harm = told_of(store, gateway) if moves and moves[-1].reason == MERGE_ASKED else None
     ignored = registered[gateway].ignored_why
     part = None if latest is None else participation(latest, gateway)
     if as_json:
         cohort = members.get(gateway)
         told: dict[str, Any] = {"gateway": gateway, "cohort": cohort, "ignored": ignored}
         told |= {"last_round": None if part is None else asdict(part), "moves": [asdict(move) for move in moves]}
+        told |= {"merge_harms": harm} if harm else {}
         typer.echo(json.dumps(told, indent=2))
         return
     for line in explain_lines(gateway, moves, members, ignored=ignored, last_round=part):
         typer.echo(line)
+    if harm:
+        typer.echo(f"since that merge: {harm}")
     for each in asked:
         if moves and (each.bundle, each.gone) == (moves[-1].bundle, members.get(gateway)):
             typer.echo(merge_line(each))

@@ -11,6 +11,7 @@ from edge_agent.errors import RejectedUpdate, TransientError
 from edge_agent.wire.tensors import Weights, decode_weights
 from server_bridge.cohorts.membership import ROOT
 from server_bridge.rounds.lineage import Moment, record_merge
+from server_bridge.rounds.merge_verdict import MergeVerdicts
 from server_bridge.rounds.release_book import Releases
 from server_bridge.store.decisions import Fact
 from server_bridge.store.merges import MERGED, REFUSED, MergeRequest
@@ -73,13 +74,15 @@ class CohortMerges:
         self._wall = wall
         self._monotonic = monotonic
         self._not_before_s = float("-inf")
+        self._verdicts = MergeVerdicts(store, releases, wall, monotonic)
 
     def take_up(self) -> None:
-        """Merge what is queued, in the order in which it was asked; at most one release each.
+        """Merge what is queued, in the order in which it was asked, at most one release each; judge what was merged.
 
         Raises:
             StorageError: the disk or the database refuses; the request stays queued.
         """
+        self._verdicts.look()
         if self._monotonic() < self._not_before_s or self._store.adaptations.running() is not None:
             return
         for request in self._store.merges.queued():

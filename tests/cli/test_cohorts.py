@@ -3,6 +3,7 @@
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from edge_agent.errors import ConfigError
 from server_bridge.cli.cohort_chart import Column, cohort_chart
 from server_bridge.cli.commands import app
+from server_bridge.store.decisions import Fact
 from server_bridge.store.view import fleet_view
 from tests.flower.memory_fleet import with_update
 from tests.rounds.bench import Bench
@@ -73,8 +75,6 @@ def test_the_history_tells_every_move_and_its_reason(settings: str) -> None:
 
 
 def test_a_gateways_cohort_is_explained_with_statistic_neighbours_and_words(side: Bench, settings: str) -> None:
-    from dataclasses import replace
-
     again = bench(Path(settings).parent, made=side.fleet)
     facts = {
         "client": "g1",
@@ -103,6 +103,19 @@ def test_a_gateways_cohort_is_explained_with_statistic_neighbours_and_words(side
         assert part in words, words
     assert json.loads(_typed("cohorts", "explain", "g1", "--json", "-c", settings))["cohort"] == "c1"
     assert "g6 is in cohort root, by itself" in _typed("cohorts", "explain", "g6", "-c", settings)
+
+
+def test_what_a_merge_did_to_a_gateway_is_explained(side: Bench, settings: str) -> None:
+    again = bench(Path(settings).parent, made=side.fleet)
+    move = again.store.lineage.moves(gateway="g5")[-1]
+    again.store.lineage.move([replace(move, source="c3", target="c1", reason="merge-asked", statistics={})])
+    harm: dict[str, Fact] = {"request": 1, "gateway": "g5"}
+    again.store.decisions.record("cohorts", "merge-harms", "g5: holdout accuracy 96% -> 8%", 1.0, facts=harm)
+    again.store.close()
+    words = "since that merge: g5: holdout accuracy 96% -> 8%"
+    assert words in _typed("cohorts", "explain", "g5", "-c", settings)
+    assert "merge_harms" in json.loads(_typed("cohorts", "explain", "g5", "--json", "-c", settings))
+    assert "since that merge" not in _typed("cohorts", "explain", "g1", "-c", settings)
 
 
 def test_the_picture_has_a_cell_for_every_gateway_and_round_and_nothing_from_elsewhere(
