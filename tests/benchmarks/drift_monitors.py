@@ -66,7 +66,7 @@ def main(arguments: Sequence[str]) -> None:
             )
             progress = Progress.of(against, options.tasks, work)
             if against:
-                print(f"{part}\n{'' if options.kept else progress.told()}", flush=True)
+                print(f"{part}\n{progress.told(run=not options.kept)}", flush=True)
             every = run(part, streams, against, progress, kept=options.kept)
             print(f"\n{part}\n{table(every, OWN[part])}", flush=True)
             found[part] = every, OWN[part]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.benchmarks.drift_data.chart import chart
-from tests.benchmarks.drift_data.verdict import Cell, areas, by_category, overall, ratio
+from tests.benchmarks.drift_data.verdict import Cell, areas, by_category, overall, partly, ratio
 from tests.benchmarks.report import stamp
 from tests.benchmarks.run_lines import tables
 
@@ -38,6 +38,16 @@ def save(
         lists[f"{part}_areas"] = [
             {"detector": n, "mean_area": round(v, 1), "ours_over_it": round(r, 3), "cells_ours_smaller": won}
             for n, v, r, won in areas(every)
+        ]
+        lists[f"{part}_partly"] = [
+            {
+                "detector": row.detector,
+                "data": row.task,
+                "rate": round(row.rate, 6),
+                "starts": row.starts,
+                "ours_over_it": [round(row.relative.value, 3), round(row.relative.upper, 3)],
+            }
+            for row in partly(every, own)
         ]
         rivals = [name for name, _ in overall(every) if name not in own][:SHOWN]
         words = "with labels" if part == "labelled" else "without labels"

@@ -47,8 +47,10 @@ class Progress:
         slower = self.spent_s / self.planned_s if self.planned_s else 1.0
         return slower * sum(peer.expected_s for peer, _ in self.todo[self.done :])
 
-    def told(self) -> str:
-        """Before the first run."""
+    def told(self, *, run: bool = True) -> str:
+        """Before the first run; ``run``: whether there is to be one."""
+        if not run:
+            return f"peers: {self.kept} results are kept in {self.work}, {len(self.todo)} are missing and left out"
         if not self.todo:
             return f"peers: all {self.kept} results are kept in {self.work}, none is run again"
         return (

@@ -144,6 +144,13 @@ def table(every: Sequence[Cell], own: frozenset[str]) -> str:
     for name, value in overall(every):
         told = "" if name in own else str(ratio(every, [name] * len(every)))
         lines.append(f"| {name} | {value:.0f} | {told} |")
+    lines += [
+        "",
+        "| not at the rate in every cell | data | rate | starting points | ours over it |",
+        "|---|---|---|---|---|",
+    ]
+    for row in partly(every, own):
+        lines.append(f"| {row.detector} | {row.task} | {row.rate:.1e} | {row.starts} | {row.relative} |")
     lines += ["", "| detector | geometric mean area under the curve | ours over it | cells where ours is smaller |"]
     lines.append("|---|---|---|---|")
     for name, value, relative, won in areas(every):
@@ -161,6 +168,38 @@ def areas(every: Sequence[Cell]) -> list[tuple[str, float, float, int]]:
             relative = float(np.exp(np.mean(np.log(mine / theirs))))
             found.append((name, geometric_mean(theirs.tolist()), relative, int((mine < theirs).sum())))
     return sorted(found, key=lambda row: row[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Partly:
+    """A peer that is not at the rate, or was not run, on every data set: how it did on one of them.
+
+    Attributes:
+        detector, task: which.
+        rate: measured at the threshold that brings it nearest to the target.
+        starts: starting points of each kind of drift.
+        relative: ours over it, over all kinds of drift, on those starting points.
+    """
+
+    detector: str
+    task: str
+    rate: float
+    starts: int
+    relative: Ratio
+
+
+def partly(every: Sequence[Cell], own: frozenset[str]) -> list[Partly]:
+    """Peers that :func:`overall` leaves out, on each data set where they were run."""
+    whole = {name for name, _ in overall(every)}
+    found = []
+    for name in dict.fromkeys(name for cell in every for name in cell.delays if name not in whole | own):
+        for task in dict.fromkeys(cell.task for cell in every if name in cell.delays):
+            some = [cell for cell in every if cell.task == task]
+            rates = [rate for rate, _ in some[0].curves[name]]
+            rate = rates[TARGET] if len(rates) == len(RATES) else rates[0]
+            starts = min(int(np.isfinite(cell.delays[name]).sum()) for cell in some)
+            found.append(Partly(name, task, rate, starts, ratio(some, [name] * len(some))))
+    return found
 
 
 def overall(every: Sequence[Cell]) -> list[tuple[str, float]]:
