@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edge_agent.cli.exits import Exit
-from edge_agent.link.events import SessionEvent
+from edge_agent.link.events import Published, SessionEvent
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.wire.blobs import sha256_hex
@@ -217,6 +217,14 @@ def test_tls_to_a_port_without_it_and_the_reverse(
     assert "credentials" in found.remedy["broker"]
 
 
+def keep(session: MqttSession, inbox: "queue.Queue[SessionEvent]", topic: str, payload: bytes) -> None:
+    """Publish a retained message and wait for the broker's answer."""
+    token = session.publish(topic, payload, retain=True)
+    while not isinstance(event := inbox.get(timeout=60.0), Published) or event.token != token:
+        continue
+    assert event.ok
+
+
 @pytest.fixture
 def listed(bridge: Path, tmp_path: Path) -> Iterator[Listed]:
     one = Listed(bridge, tmp_path)
@@ -246,7 +254,7 @@ def test_an_access_list_that_lets_the_gateway_read_only_half(listed: Listed) -> 
     bridge.start()
     try:
         for row in ("release", "bridge"):
-            bridge.publish(f"clma/1/{FLEET}/all/{row}", b"kept", retain=True, timeout_s=5.0)
+            keep(bridge, inbox, f"clma/1/{FLEET}/all/{row}", b"kept")
         topics = f"clma/1/{FLEET}/all/release and clma/1/{FLEET}/all/bridge"
         listed.admit("topic write #\n" + access_list(FLEET, [GATEWAY]))
         assert check(listed.settings).saw["rights"].endswith(f"and read {topics}")
@@ -390,8 +398,8 @@ def test_a_live_source_that_speaks(bridge: Path, tmp_path: Path, mosquitto: Mosq
     )
     plant.start()
     try:
-        plant.publish("plant/samples", json.dumps(sample).encode(), retain=True, timeout_s=5.0)
-        found = check(settings, "--source-wait-s", "2")
+        keep(plant, inbox, "plant/samples", json.dumps(sample).encode())
+        found = check(settings, "--source-wait-s", "30" if fits else "4")
     finally:
         plant.stop(2.0)
     assert found.failed == ([] if fits else ["source"])

@@ -1,6 +1,5 @@
 """Forged, replayed, re-addressed and retained commands at a running agent."""
 
-import json
 import queue
 import secrets
 import time
@@ -32,6 +31,7 @@ from tests.e2e.fleet import FLEET, ToyFleet
 from tests.e2e.gateway import RunningAgent
 from tests.e2e.toy import Drift
 from tests.runtime.desk import TRAIN
+from tests.soak.invariants import log_entries
 
 GATEWAY = "gw1"
 TOPICS = FleetTopics(FLEET)
@@ -175,8 +175,7 @@ def _altered(payload: bytes) -> bytes:
 
 
 def _refusals(agent: RunningAgent) -> set[str]:
-    lines = agent.log.read_text(errors="replace").splitlines()
-    logged = [json.loads(line) for line in lines if line.startswith("{")]
+    logged = log_entries(agent.log)  # the last line may be half written
     return {str(line["kind"]) for line in logged if line.get("event") == "command_refused"}
 
 

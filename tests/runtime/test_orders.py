@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.errors import StorageError
-from edge_agent.link.events import Connected, Received, SessionEvent, Subscription
+from edge_agent.link.events import Connected, Published, Received, SessionEvent, Subscription
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.ota.command_keys import verify_signature
@@ -367,6 +367,7 @@ def test_over_a_real_broker_a_retained_command_is_told_from_a_sent_one(mosquitto
     bridge.start()
     first(heard, Connected)
     bridge.publish(TOPICS.command(GATEWAY), desk.payload("c1", IDENTIFY), retain=True)
+    first(heard, Published)
     events: queue.Queue[SessionEvent] = queue.Queue(100)
     gateway = MqttSession(
         broker,
