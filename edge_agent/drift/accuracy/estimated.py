@@ -6,7 +6,17 @@ from typing import Literal
 Quantity = Literal["accuracy", "loss"]
 """Of a classification: the share of samples that are right; of a regression: the mean clipped loss."""
 Refusal = Literal[
-    "", "too-few", "not-finite", "support", "weights", "unlike", "new-class", "class-mix", "held", "other-weights"
+    "",
+    "too-few",
+    "not-finite",
+    "support",
+    "weights",
+    "unlike",
+    "new-class",
+    "class-mix",
+    "held",
+    "other-weights",
+    "passing",
 ]
 """Why there is no figure.
 
@@ -16,6 +26,7 @@ rows speak; ``unlike``: however it is weighed, the reference does not spread as 
 something has changed, and it may be a class of which the reference has no rows; ``class-mix``: the shares of the
 classes have changed too far, or what follows if only they have contradicts what follows if only the inputs have;
 ``held``: one of the last five was the case before, and the stream has not gone back to what the reference is like;
+``passing``: something changes within the window, which is neither the world before nor the one after;
 ``other-weights``: the reference was served by the bundle's own weights, the window by others, whose mistakes nobody has
 measured.
 """

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.accuracy.estimated import AccuracyEstimate, Refusal
-from edge_agent.drift.accuracy.judge import Judgement, judge
+from edge_agent.drift.accuracy.judge import Judgement, Sums, apart, judge
 from edge_agent.drift.accuracy.params import NAME, AccuracyParams
 from edge_agent.drift.accuracy.signals import usable_rows
 from edge_agent.drift.finding import Attribution, Finding
@@ -24,6 +24,8 @@ QUIET_WINDOWS = 2
 _REFUSALS: tuple[Refusal, ...] = get_args(Refusal)
 _HOLDING = ("support", "weights", "unlike", "new-class", "class-mix")
 _COUNTS = ("rows", "outside", "seen", "windows", "held", "quiet", "refusal", "last_rows", "others")
+_SUMMED = 3
+"""The first so many counts are the window's own."""
 _FIGURES = ("value", "low", "high", "misfit", "speaking", "moved", "other")
 """Fields of a judgement, in its order."""
 
@@ -36,25 +38,26 @@ class AccuracyState:
         totals: (h + s,) sums over the window's usable rows.
         counts: (9,) int64: usable rows, those outside of the support, all rows; windows; whether a refusal is held,
             windows like the reference since; refusal and rows of the last window; whether other weights serve.
+        early, early_counts: (h + s,) and (3,) the sums and the first three counts at the middle of the window.
         figures: (7,) of the last window's :class:`Judgement`; NaN where there is none.
     """
 
     totals: NDArray[np.float64]
     counts: NDArray[np.int64]
     figures: NDArray[np.float64]
+    early: NDArray[np.float64]
+    early_counts: NDArray[np.int64]
 
     @classmethod
     def start(cls, params: AccuracyParams) -> Self:
         """Nothing seen."""
-        return cls(
-            np.zeros(len(params.middle) + len(params.map.middle)),
-            np.zeros(len(_COUNTS), np.int64),
-            np.full(len(_FIGURES), np.nan),
-        )
+        nothing = np.zeros(len(params.middle) + len(params.map.middle))
+        counts = np.zeros(len(_COUNTS), np.int64)
+        return cls(nothing, counts, np.full(len(_FIGURES), np.nan), nothing, counts[:_SUMMED])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Fixed shapes; bit-equal back by :meth:`from_arrays`."""
-        return {"totals": np.array(self.totals), "counts": np.array(self.counts), "figures": np.array(self.figures)}
+        return {field.name: np.array(getattr(self, field.name)) for field in fields(self)}
 
     @classmethod
     def from_arrays(cls, params: AccuracyParams, arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -113,7 +116,9 @@ def step_many(params: AccuracyParams, state: AccuracyState, seen: Observed) -> t
             totals = totals + sums
             counts[:2] += counted
         counts[2] += size
-        state = AccuracyState(totals, counts, state.figures)
+        middle = counts[2] * 2 <= params.window
+        early = (totals, counts[:_SUMMED]) if middle else (state.early, state.early_counts)
+        state = AccuracyState(totals, counts, state.figures, *early)
         if counts[2] >= params.window:
             state = _closed(params, state)
         found.append(_finding(params, state))
@@ -168,15 +173,28 @@ def rebaseline(params: AccuracyParams, state: AccuracyState) -> AccuracyState:
 
 
 def _closed(params: AccuracyParams, state: AccuracyState) -> AccuracyState:
-    rows, outside, seen, windows, held, quiet = state.counts[:6].tolist()
+    rows, _, _, windows, held, quiet = state.counts[:6].tolist()
     others = state.count("others")
-    found = Judgement("other-weights") if others else judge(params, state.totals, rows, outside, seen)
+    found = Judgement("other-weights") if others else _judged(params, state)
     quiet = quiet + 1 if found.misfit <= params.changed_limit and found.refusal == "" else 0
     held = int(found.refusal in _HOLDING or (held and quiet < QUIET_WINDOWS))
     if held and found.refusal == "":
         found = replace(found, refusal="held", value=np.nan, low=np.nan, high=np.nan)
     counts = np.array([0, 0, 0, windows + 1, held, quiet, _REFUSALS.index(found.refusal), rows, others], np.int64)
-    return AccuracyState(np.zeros_like(state.totals), counts, np.array([getattr(found, name) for name in _FIGURES]))
+    figures = np.array([getattr(found, name) for name in _FIGURES])
+    nothing = np.zeros_like(state.totals)
+    return AccuracyState(nothing, counts, figures, nothing, np.zeros(_SUMMED, np.int64))
+
+
+def _judged(params: AccuracyParams, state: AccuracyState) -> Judgement:
+    """The window, unless something changes within it: its halves are further apart than a window like the reference is
+    from the reference. What sets in within a window is in the whole of it thinned by what came before."""
+    found = judge(params, Sums(state.totals, *state.counts[:_SUMMED].tolist()))
+    early = Sums(state.early, *state.early_counts.tolist())
+    later = Sums(state.totals - state.early, *(state.counts[:_SUMMED] - state.early_counts).tolist())
+    if found.refusal == "" and min(early.rows, later.rows) > 0 and apart(params, early, later) > params.changed_limit:
+        return replace(found, refusal="passing", value=np.nan, low=np.nan, high=np.nan)
+    return found
 
 
 def _finding(params: AccuracyParams, state: AccuracyState) -> Finding:
@@ -204,6 +222,7 @@ def _reason(params: AccuracyParams, refusal: Refusal, figures: NDArray[np.float6
         "unlike": "however the reference is weighed, it does not spread as the window does: some inputs vary otherwise",
         "new-class": f"the window is {away}, and of class {', '.join(map(str, params.absent[:5]))} it has no rows",
         "class-mix": f"the shares of the classes seem to have moved by {found.moved:.2f}; then it is {found.other:.3f}",
+        "passing": "something changes within the window: its halves are further apart than chance puts them",
         "held": f"an earlier window was refused, and this one is still {away}",
         "other-weights": "the reference was served by the bundle's own weights, which are not the active ones",
     }

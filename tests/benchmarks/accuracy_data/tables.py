@@ -28,6 +28,7 @@ class Case:
         part: constructed, stream or tampered.
         peer: [value, low, high] a window of NannyML's CBPE; empty: it was not run.
         regression: the quantity is a loss, and errors are in its unit instead of points.
+        seeds: a window, of the reference that it was estimated by.
     """
 
     part: str
@@ -35,6 +36,7 @@ class Case:
     windows: list[Shown]
     peer: list[list[float]]
     regression: bool
+    seeds: list[int]
 
 
 def figures(case: Case) -> list[dict[str, Any]]:
@@ -55,6 +57,7 @@ def _row(case: Case, kind: str, chosen: list[int]) -> dict[str, Any]:
     row: dict[str, Any] = {"part": case.part, "stretch": case.name, "windows": kind, "n": len(windows)}
     row["truth"] = float(np.mean([window.truth for window in windows]))
     row |= _said([window.ours for window in windows], windows, unit, "")
+    row |= _by_reference([case.seeds[place] for place in chosen], windows)
     if windows[0].held is not None:
         row |= _said([window.held for window in windows if window.held is not None], windows, unit, "held_")
     if not case.regression:
@@ -62,6 +65,15 @@ def _row(case: Case, kind: str, chosen: list[int]) -> dict[str, Any]:
     if case.peer:
         row |= _peers(np.array([case.peer[place] for place in chosen]), np.array([w.truth for w in windows]))
     return row
+
+
+def _by_reference(seeds: list[int], windows: list[Shown]) -> dict[str, Any]:
+    """How often each seed's reference covers what it does not refuse: all its windows share its luck."""
+    covered: dict[int, list[bool]] = {}
+    for seed, window in zip(seeds, windows, strict=True):
+        if not window.ours.refused:
+            covered.setdefault(seed, []).append(window.ours.low <= window.truth <= window.ours.high)
+    return {"covered_by_reference": {str(seed): float(np.mean(held)) for seed, held in covered.items()}}
 
 
 def _peers(found: Floats, truth: Floats) -> dict[str, Any]:
@@ -127,11 +139,32 @@ def _line(row: dict[str, Any]) -> str:
     return line + f" {row['refusals'] or ''}"
 
 
-def keep(cases: list[Case], folder: Path = RESULTS) -> Path:
-    """The rows as JSON."""
+Kept = dict[tuple[str, str, str], dict[str, Any]]
+"""NannyML's figures by part, stretch and windows."""
+
+
+def kept_peers(folder: Path = RESULTS) -> Kept:
+    """NannyML's figures of the saved rows: it is what it was, and so are the windows of its seeds."""
+    rows = json.loads((folder / f"{NAME}.json").read_text(encoding="utf-8"))["rows"]
+    return {
+        (row["part"], row["stretch"], row["windows"]): {name: row[name] for name in row if name.startswith("peer_")}
+        for row in rows
+    }
+
+
+def keep(cases: list[Case], folder: Path = RESULTS, *, kept: Kept | None = None) -> Path:
+    """The rows as JSON; those of stretches that were not run stay as they are there.
+
+    Args:
+        kept: NannyML's figures to be kept where it was not run.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{NAME}.json"
     rows = [row for case in cases for row in figures(case)]
+    rows = [(kept or {}).get((row["part"], row["stretch"], row["windows"]), {}) | row for row in rows]
+    done = {(row["part"], row["stretch"]) for row in rows}
+    before = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    rows += [row for row in before if (row["part"], row["stretch"]) not in done]
     content = {"date": time.strftime("%Y-%m-%d", time.gmtime()), "machine": machine(), "rows": rows}
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     return path
