@@ -22,6 +22,7 @@ class Reference:
         segments: (n,) int64, rising from 0: rows of one segment follow each other in time; blocks of neighbours that
             a calibration draws end with the segment (a recording, a window block).
         names, units: f entries each, what the features are called and measured in.
+        said: what a regression's values are called; empty: by their numbers.
     """
 
     observed: Observed
@@ -31,6 +32,7 @@ class Reference:
     segments: NDArray[np.int64]
     names: tuple[str, ...]
     units: tuple[str, ...]
+    said: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse columns of different lengths, by name."""

@@ -15,7 +15,7 @@ from edge_agent.errors import ConfigError, DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.runtime.watch_answer import asked
-from edge_agent.runtime.watch_batches import ServedBatches, inputs_alone, observed, of_task
+from edge_agent.runtime.watch_batches import ServedBatches, inputs_alone, observed, of_every_task, of_task
 from edge_agent.runtime.watch_held import Held, ServedPart
 from edge_agent.runtime.watch_judging import Judged, Judging
 from edge_agent.runtime.watch_labels import labels_noted, looked_at, served_noted
@@ -245,7 +245,12 @@ class DriftWatch:
         for batch, made in served:
             if made.weights == active.made_by:
                 piece = observed(batch, made, inputs)
-                piece = inputs_alone(piece) if self.rules.inputs_alone else of_task(piece, batch.tasks, first_task)
+                if self.rules.answers is not None:
+                    piece = of_every_task(piece, self.rules.answers, batch.tasks, active.tasks)
+                elif self.rules.inputs_alone:
+                    piece = inputs_alone(piece)
+                else:
+                    piece = of_task(piece, batch.tasks, first_task)
                 if len(piece):
                     yield piece
 

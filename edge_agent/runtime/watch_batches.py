@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.observed import Observed
+from edge_agent.drift.task_answers import WIDTH, TaskAnswers
 from edge_agent.samples.record import SampleBatch
 from edge_agent.serving.server import Served
 
@@ -139,6 +140,21 @@ def of_task(piece: Observed, tasks: Sequence[str | None], first: str | None) -> 
     if first is None or all(task in (None, first) for task in tasks):
         return piece
     return _rows_of(piece, np.flatnonzero([task in (None, first) for task in tasks]))
+
+
+def of_every_task(piece: Observed, answers: TaskAnswers, named: Sequence[str | None], tasks: Sequence[str]) -> Observed:
+    """With outputs that mean the same whatever task a sample is of, and without embeddings, which do not.
+
+    Args:
+        named: n entries, or none where no sample names one; the first task is that of samples that name none.
+        tasks: of the bundle.
+    """
+    places = [0 if one is None else tasks.index(one) for one in named] or [0] * len(piece)
+    outputs = np.empty((len(piece), WIDTH), np.float32)
+    for place in set(places):
+        rows = np.flatnonzero(np.asarray(places) == place)
+        outputs[rows] = answers(place, piece.outputs[rows])
+    return Observed(piece.ids, piece.times_s, piece.features, outputs, None, piece.faulty)
 
 
 def inputs_alone(piece: Observed) -> Observed:

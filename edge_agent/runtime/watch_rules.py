@@ -21,6 +21,7 @@ from edge_agent.drift.policy.catalogue import (
 )
 from edge_agent.drift.policy.season import DAY_OF_WEEK, EPOCH_DAY_OFFSET_S, HOUR_OF_DAY, SeasonParams
 from edge_agent.drift.policy.verdict import PolicyParams, Role
+from edge_agent.drift.task_answers import TaskAnswers
 from edge_agent.drift.unlabelled.params import LabelFreeParams
 from edge_agent.errors import ConfigError
 from edge_agent.model.bundle import Bundle
@@ -58,6 +59,7 @@ class WatchRules:
         arrivals: what is known of the labels; None: the bundle has no such part.
         unproven: whether the reference was too short for the label-free monitor to flag.
         learns: whether what is normal is learnt from the first batches on a gateway, not taken from the bundle.
+        answers: how usual the answers of each of the bundle's tasks are; None: it has no tasks, or not this.
     """
 
     bundle: str
@@ -69,6 +71,7 @@ class WatchRules:
     arrivals: Watched | None = None
     unproven: bool = False
     learns: bool = False
+    answers: TaskAnswers | None = None
 
     @property
     def monitors(self) -> tuple[Monitor, ...]:
@@ -123,6 +126,7 @@ def watch_rules(section: MonitorSection, bundle: Bundle) -> WatchRules:
         arrivals=_part(ARRIVALS, manifest, arrays),
         unproven=is_unproven(manifest.monitors.get(LABEL_FREE)),
         learns=section.baseline == "gateway",
+        answers=None if not served else _answers(manifest, arrays),
     )
 
 
@@ -151,6 +155,10 @@ def is_unproven(spec: MonitorSpec | None) -> bool:
     if lowest > spec.false_alarm_rate:
         return True
     return spec.false_alarm_rate > TOLERABLE_RATE and spec.false_alarm_rate <= lowest * (1 + 1e-9)
+
+
+def _answers(manifest: Manifest, arrays: MonitorArrays) -> TaskAnswers | None:
+    return TaskAnswers.from_arrays(arrays.get(LABEL_FREE, {}), [task.classes for task in manifest.tasks])
 
 
 def _policy(section: MonitorSection, labelled: Monitor, manifest: Manifest) -> PolicyParams:

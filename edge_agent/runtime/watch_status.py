@@ -115,7 +115,8 @@ def _monitor(watch: DriftWatch, rules: WatchRules, at: Standing, one: Monitor) -
 def _only_task(rules: WatchRules) -> str | None:
     """What monitors without labels are calibrated for, where other tasks' samples come too."""
     tasks = rules.manifest.tasks
-    return tasks[0].name if len(tasks) > 1 and not rules.inputs_alone else None
+    every = rules.inputs_alone or rules.answers is not None
+    return tasks[0].name if len(tasks) > 1 and not every else None
 
 
 def _changed(finding: Finding) -> list[Changed]:

@@ -15,6 +15,7 @@ from edge_agent.drift.reference import Reference
 from edge_agent.drift.sequential.calibration import calibrate_loss_level
 from edge_agent.drift.sequential.calibration import judged_series as judged_losses
 from edge_agent.drift.sequential.loss_level import NAME as LOSS_LEVEL
+from edge_agent.drift.task_answers import NAMES, TaskAnswers
 from edge_agent.drift.unlabelled import NAME as LABEL_FREE
 from edge_agent.drift.unlabelled import calibrate as calibrate_label_free
 from edge_agent.drift.unlabelled.fitting import fitted, judged_series
@@ -64,28 +65,29 @@ def _faults(reference: Reference, manifest: Manifest, batch_size: int, rng: np.r
     return faults.calibrate(reference, manifest).to_spec()
 
 
-def _inputs_alone(reference: Reference) -> Reference:
-    """Without what a model says: of several tasks' samples outputs mean different things, and so do classes."""
-    seen = reference.observed
-    inputs = replace(seen, outputs=np.zeros((len(seen), 0), np.float32), embeddings=None)
-    return replace(reference, observed=inputs, classes=None)
-
-
-def _input_scores(reference: Reference, batch_size: int) -> NDArray[Any]:
-    return _scores(_inputs_alone(reference), batch_size)
-
-
-def _label_free_inputs(reference: Reference, asked: Asked) -> Made:
-    return _label_free(_inputs_alone(reference), asked)
+def _task_scores(reference: Reference, batch_size: int) -> NDArray[Any]:
+    return _scores(replace(reference, classes=None), batch_size)
 
 
 LABELLED_MAKERS = (Maker(LOSS_LEVEL, _losses, _loss_level),)
 """Of monitors that need losses alone."""
-TASK_MAKERS = (*LABELLED_MAKERS, Maker(LABEL_FREE, _input_scores, _label_free_inputs, aims=True))
-"""Of monitors of several tasks' samples as they come: their losses, and their inputs."""
 MAKERS = (*LABELLED_MAKERS, Maker(LABEL_FREE, _scores, _label_free, aims=True))
 """Of all monitors that promise a rate of false alarms."""
 SENSOR_MAKERS = (PlainMaker(faults.NAME, _faults),)
 """Of what looks at inputs alone, and promises no rate."""
 PLAIN_MAKERS = (PlainMaker(ACCURACY, _accuracy), PlainMaker(ARRIVALS, _arrivals), *SENSOR_MAKERS)
 """Of those that state one of their own, or raise none."""
+
+
+def task_makers(answers: TaskAnswers) -> tuple[Maker, ...]:
+    """Of monitors of several tasks' samples as they come: their losses; and inputs and answers, at one rate together.
+
+    Args:
+        answers: what the reference's outputs were made with; classes mean different things, and are not told apart.
+    """
+
+    def label_free(reference: Reference, asked: Asked) -> Made:
+        spec, arrays = _label_free(replace(reference, classes=None, said=NAMES), asked)
+        return spec, {**arrays, **answers.to_arrays()}
+
+    return (*LABELLED_MAKERS, Maker(LABEL_FREE, _task_scores, label_free, aims=True))

@@ -1,20 +1,25 @@
-"""A bundle of two tasks: what is watched without labels are the inputs of both."""
+"""A bundle of two tasks: what is watched without labels are the inputs of both, and what is said of each."""
 
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edge_agent.config import MonitorSection
 from edge_agent.link.database import open_database
 from edge_agent.link.outbox import Outbox
 from edge_agent.model.bundle import Bundle
+from edge_agent.runtime.drift_status import MonitorStatus
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_rules import watch_rules
 from edge_agent.runtime.watch_status import drift_status
 from edge_agent.samples.record import SampleBatch
 from edge_agent.samples.store import SampleStore
-from edge_agent.serving.server import ModelServer
+from edge_agent.serving.server import ModelServer, Served
 from server_bridge.bundles.tailor.build import TailorSettings, tailor_bundle
 from tests.bundles.nets import mlp, save_npz
 from tests.bundles.tailor.backbones import two_tasks
@@ -31,39 +36,87 @@ def tailored(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     return tailor_bundle(mlp(), save_npz(folder / "data.npz", **two_tasks(mlp(), ROWS)), settings, folder / "two")
 
 
-def test_a_drift_of_either_task_is_seen_without_labels(tailored: Bundle, tmp_path: Path) -> None:
-    rules = watch_rules(MonitorSection(), tailored)
-    database = open_database(tmp_path / "agent.db", synchronous="NORMAL")
-    samples = open_database(tmp_path / "samples.db", synchronous="NORMAL")
-    store = SampleStore(
-        samples, inputs=tailored.manifest.inputs, classes=3, proof_share=0.0, max_samples=10_000, label_wait_s=1e9
-    )
-    outbox = Outbox(database, GATEWAY, max_bytes=10**7, max_age_s=10**9)
-    watch = DriftWatch(database, outbox, store, gateway=GATEWAY, rules=rules)
-    server = ModelServer(tailored, tailored.initial_weights(), "a" * 64, 1, "root")
-    quiet, moved = two_tasks(mlp(), 20 * SIZE, seed=11), two_tasks(mlp(), 20 * SIZE, seed=12)
-    weld = moved["task"] == "weld"
-    moved["x"][weld] += 3.0
+Data = Mapping[str, NDArray[Any]]
+Changed = Callable[[str, Served], Served]
 
-    found: list[tuple[int, str]] = []
-    for data in (quiet, moved):
+
+class Gateway:
+    """A watch over a bundle of two tasks and the server that feeds it."""
+
+    def __init__(self, bundle: Bundle, folder: Path) -> None:
+        self.rules = watch_rules(MonitorSection(), bundle)
+        self.database = open_database(folder / "agent.db", synchronous="NORMAL")
+        self.samples = open_database(folder / "samples.db", synchronous="NORMAL")
+        inputs = bundle.manifest.inputs
+        store = SampleStore(
+            self.samples, inputs=inputs, classes=3, proof_share=0.0, max_samples=10_000, label_wait_s=1e9
+        )
+        outbox = Outbox(self.database, GATEWAY, max_bytes=10**7, max_age_s=10**9)
+        self.watch = DriftWatch(self.database, outbox, store, gateway=GATEWAY, rules=self.rules)
+        self.server = ModelServer(bundle, bundle.initial_weights(), "a" * 64, 1, "root")
+        self.served = 0
+
+    def serve(self, data: Data, changed: Changed = lambda task, served: served) -> MonitorStatus:
+        """Serve rows in portions of a task each; what the label-free monitor says then."""
         for start in range(0, len(data["x"]), SIZE):
             portion = np.arange(start, start + SIZE)
             parts = []
             for task in TASKS:
                 rows = portion[data["task"][portion] == task]
-                ids = [f"s{len(found)}-{row}" for row in rows]
-                batch = SampleBatch(ids, [float(start)] * len(rows), {"x": data["x"][rows]}, tasks=[task] * len(rows))
-                parts.append((batch, server.process(batch)))
-            watch.consume([], server.active, parts, now_s=float(start))
-        free = next(one for one in drift_status(watch).monitors if one.name == "label-free")
-        found.append((free.batches, free.level))
-    database.close()
-    samples.close()
+                ids = [f"s{self.served}-{row}" for row in rows]
+                times = [float(self.served)] * len(rows)
+                batch = SampleBatch(ids, times, {"x": data["x"][rows]}, tasks=[task] * len(rows))
+                if len(rows):
+                    parts.append((batch, changed(task, self.server.process(batch))))
+            self.watch.consume([], self.server.active, parts, now_s=float(self.served))
+            self.served += SIZE
+        return next(one for one in drift_status(self.watch).monitors if one.name == "label-free")
 
-    assert rules.inputs_alone
+
+@pytest.fixture
+def gateway(tailored: Bundle, tmp_path: Path) -> Iterator[Gateway]:
+    made = Gateway(tailored, tmp_path)
+    yield made
+    made.database.close()
+    made.samples.close()
+
+
+def test_a_drift_of_either_task_is_seen_without_labels(gateway: Gateway) -> None:
+    quiet, moved = two_tasks(mlp(), 20 * SIZE, seed=11), two_tasks(mlp(), 20 * SIZE, seed=12)
+    weld = moved["task"] == "weld"
+    moved["x"][weld] += 3.0
+
+    before, free = gateway.serve(quiet), gateway.serve(moved)
+
+    assert gateway.rules.answers is not None
+    assert not gateway.rules.inputs_alone
     assert free.only_task is None
-    assert found == [(20, "none"), (40, free.level)]
+    assert (before.batches, before.level, free.batches) == (20, "none", 40)
     assert free.statistic is not None
     assert free.threshold is not None
     assert free.statistic > free.threshold
+
+
+def test_what_is_said_of_one_task_alone_is_seen_beside_the_other(gateway: Gateway) -> None:
+    quiet, later = two_tasks(mlp(), 20 * SIZE, seed=11), two_tasks(mlp(), 20 * SIZE, seed=13)
+
+    def doubtful(task: str, served: Served) -> Served:
+        return replace(served, outputs=served.outputs * np.float32(0.2)) if task == "weld" else served
+
+    before, free = gateway.serve(quiet), gateway.serve(later, doubtful)
+
+    assert before.level == "none"
+    assert free.statistic is not None
+    assert free.threshold is not None
+    assert free.statistic > free.threshold
+    assert any("for its task" in one.name for one in free.attributions)
+
+
+def test_which_task_comes_how_often_is_no_drift(gateway: Gateway) -> None:
+    """Both tasks' inputs are alike here; of one alone answers have the level and deviation that those of both have."""
+    quiet = two_tasks(mlp(), 40 * SIZE, seed=14)
+    quiet["task"][:] = "weld"
+
+    free = gateway.serve(quiet)
+
+    assert (free.batches, free.level) == (40, "none")

@@ -168,7 +168,15 @@ def _scoring(reference: Reference) -> tuple[Scoring, NDArray[Any], NDArray[np.fl
     columns = np.concatenate([channels, *answers, residue], axis=1)
     tables = ScoreTable.of(columns)
     scoring = Scoring(
-        intake, tables, conditional(tables, channels), outputs.shape[1], reference.classes, centre, basis, lengths
+        intake,
+        tables,
+        conditional(tables, channels),
+        outputs.shape[1],
+        reference.classes,
+        centre,
+        basis,
+        lengths,
+        reference.said if reference.classes is None else (),
     )
     return scoring, channels, residue
 

@@ -210,7 +210,8 @@ class LabelFreeParams:
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays for ``drift.safetensors``."""
         scoring, intake, scale = self.scoring, self.scoring.intake, self.scale
-        names = json.dumps([intake.names, intake.units], ensure_ascii=False).encode()
+        named = [intake.names, intake.units, *([scoring.said] if scoring.said else [])]
+        names = json.dumps(named, ensure_ascii=False).encode()
         return {
             "names": np.frombuffer(names, np.uint8),
             "alone": intake.alone,
@@ -282,7 +283,7 @@ class LabelFreeParams:
     @classmethod
     def _read(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]]) -> Self:
         given = spec.parameters
-        names, units = json.loads(arrays["names"].tobytes())
+        names, units, *said = json.loads(arrays["names"].tobytes())
         intake = Intake(
             cast(Kind, given["intake"]),
             int(given["features"]),
@@ -302,6 +303,7 @@ class LabelFreeParams:
             arrays["embedding_centre"],
             arrays["embedding_basis"],
             arrays["embedding_lengths"],
+            tuple(said[0]) if said else (),
         )
         plain = (
             "level",

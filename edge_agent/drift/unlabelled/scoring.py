@@ -66,6 +66,7 @@ class Scoring:
         centre: (d,) float32, the embeddings' mean; d = 0: there are none.
         basis: (d, m) float32, their main directions, of deviation 1.
         lengths: (m,) float32, the deviations before.
+        said: what the values of a regression are called; empty: by their numbers.
     """
 
     intake: Intake
@@ -76,6 +77,7 @@ class Scoring:
     centre: NDArray[np.float32]
     basis: NDArray[np.float32]
     lengths: NDArray[np.float32]
+    said: tuple[str, ...] = ()
 
     @cached_property
     def answers(self) -> int:
@@ -85,7 +87,7 @@ class Scoring:
     @cached_property
     def answer_names(self) -> tuple[str, ...]:
         """What the answers are called."""
-        values = tuple(f"output[{place}]" for place in self._value_places)
+        values = self.said or tuple(f"output[{place}]" for place in self._value_places)
         certainty = ("margin of the largest logit", "energy of the logits")
         outputs = () if not self.outputs else values if self.classes is None else certainty
         return (*outputs, *(("embedding outside its plane",) if len(self.centre) else ()))

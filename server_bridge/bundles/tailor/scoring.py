@@ -3,17 +3,19 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.losses import sample_losses
+from edge_agent.drift.task_answers import LEAST_ROWS, WIDTH, TaskAnswers
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import Manifest
 from edge_agent.wire.tasks import seen_by, task_classes, task_names
 from server_bridge.bundles.calibrate import Outputs, Score, outputs_on, score
 from server_bridge.bundles.data import LabelledData, read_data
-from server_bridge.bundles.makers import SENSOR_MAKERS, TASK_MAKERS
+from server_bridge.bundles.makers import SENSOR_MAKERS, task_makers
 from server_bridge.bundles.monitors import Monitors, Told, calibrated
 from server_bridge.bundles.rates import rate_of_times
 from server_bridge.bundles.reference import ordered_reference
@@ -72,33 +74,40 @@ def task_monitors(
     wish: Wish = _NOTHING_ASKED,
     told: Told = lambda name, share: None,
 ) -> Monitors:
-    """The monitors of losses, inputs and sensors over the rows of all tasks as they come, each loss by its own task's
-    output.
+    """The monitors of losses, inputs, answers and sensors over the rows of all tasks as they come, each loss by its own
+    task's output, and each answer by its own task's answers.
 
-    What judges outputs is left out: those of different tasks mean different things.
+    The estimated accuracy and what is known of labels are left out: they are of one task.
 
     Raises:
         ConfigError: the wish makes no sense for this stream.
         DataError: too few rows, losses that say nothing, or false alarms that were asked for and are not supported.
     """
-    losses = np.zeros(len(data))
-    for task in task_names(manifest):
-        places = rows_of(data, task)
+    losses, said = np.zeros(len(data)), list[NDArray[Any]]()
+    classes, names = task_classes(manifest), task_names(manifest)
+    each = [rows_of(data, task) for task in names]
+    for task, places in zip(names, each, strict=True):
+        rows = data.rows(places)
+        said.append(outputs_on(model(task), rows) if len(places) else np.zeros((0, classes.get(task, 1)), np.float32))
         if len(places):
-            rows = data.rows(places)
-            losses[places] = sample_losses(
-                manifest.loss, outputs_on(model(task), rows), rows.labels, delta=manifest.huber_delta
-            )
-    reference = ordered_reference(manifest, data, losses, np.zeros((len(data), 1)))
+            losses[places] = sample_losses(manifest.loss, said[-1], rows.labels, delta=manifest.huber_delta)
+    answers = TaskAnswers.of(said, [classes.get(task) for task in names])
+    told_of = np.full((len(data), WIDTH), np.nan, np.float32)
+    for place, places in enumerate(each):
+        told_of[places] = answers(place, said[place])
+    reference = ordered_reference(manifest, data, losses, told_of)
     reference = replace(reference, classes=max(task_classes(manifest).values()))
     rate = None if data.times is None else rate_of_times(reference.observed.times_s)
-    return calibrated(
+    monitors = calibrated(
         reference,
         manifest,
         batch_size=batch_size,
         wish=wish.with_stream(rate),
         seed=seed,
         told=told,
-        makers=TASK_MAKERS,
+        makers=task_makers(answers),
         plain=SENSOR_MAKERS,
     )
+    few = [task for place, task in enumerate(names) if not answers.judges(place)]
+    note = f"what is said of {', '.join(few)} is not watched without labels: fewer than {LEAST_ROWS} rows each"
+    return replace(monitors, notes=(*monitors.notes, note)) if few else monitors
