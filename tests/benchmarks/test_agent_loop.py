@@ -17,7 +17,9 @@ def test_a_loop_beside_the_bare_one(tmp_path: Path) -> None:
     place = made(case("mlp"), tmp_path, rows=400, batch=1)
     figures = rates(Loop("mlp", 1, 400, 0.25), place, rounds=1)
     assert [figure.at_least for figure in figures] == [True, True]
-    assert all(0 < figure.ratio < 1 for figure in figures)
+    by_cpu, by_clock = (figure.ratio for figure in figures)
+    assert 0 < by_cpu < 1
+    assert by_clock > 0, "of so few samples: others that have the processor meanwhile count as well"
     settings = load_settings(place.settings)
     taken = measure(settings, {"batch": job(settings, "momentum", "batch")}, phases=1, seconds=1.5, settle_s=2.0)
     assert [len(phase) >= 40 for phases in taken.values() for phase in phases] == [True, True]

@@ -76,7 +76,7 @@ def test_the_loop_closes_under_the_units_own_filters(tmp_path: Path, mosquitto: 
         start(fleet, "bridge", "server-bridge", fleet.bridge_dir / "bridge.toml")
         for gateway in DRIFTS:
             start(fleet, gateway, "edge-agent", fleet.agent_settings(gateway))
-        fleet.wait("the loop to close", _closed, timeout_s=120)
+        fleet.wait("the loop to close", _closed, timeout_s=200)
         with fleet.store() as store:
             (done,) = [record for record in store.adaptations.rounds("a1") if record.replied]
             assert sorted(done.replied) == ["gw1", "gw2"]

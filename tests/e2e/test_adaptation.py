@@ -93,9 +93,9 @@ def test_it_gains_where_features_move_and_is_taken_off_where_labels_find_it_wors
     fleet = _fleet(tmp_path, mosquitto)
     try:
         fleet.start()
-        fleet.wait("an overlay of ten batches", lambda store: _overlay(store, FOLLOWS) >= 10, timeout_s=90)
-        fleet.wait("the harm being told", lambda store: _taken_off(store) != [], timeout_s=90)
-        fleet.wait("its end", lambda store: _overlay(store, HARMED) == 0, timeout_s=60)
+        fleet.wait("an overlay of ten batches", lambda store: _overlay(store, FOLLOWS) >= 10, timeout_s=180)
+        fleet.wait("the harm being told", lambda store: _taken_off(store) != [], timeout_s=180)
+        fleet.wait("its end", lambda store: _overlay(store, HARMED) == 0, timeout_s=120)
         with fleet.store() as store:
             release = store.gateways.states()[ALONE].state.weights
             assert {state.state.weights for state in store.gateways.states().values()} == {release}
@@ -106,7 +106,7 @@ def test_it_gains_where_features_move_and_is_taken_off_where_labels_find_it_wors
             lambda store: all(
                 max((row.bucket for row in store.counts.all(name)), default=0) > spans.stop for name in (ALONE, FOLLOWS)
             ),
-            timeout_s=60,
+            timeout_s=120,
         )
         shown = run("status", "-c", str(fleet.agent_settings(FOLLOWS)))
         with fleet.store() as store:

@@ -82,7 +82,7 @@ def test_each_bad_update_is_refused_by_name_and_the_round_completes(tmp_path: Pa
         for rogue in rogues:
             rogue.start()
         fleet.start()
-        fleet.wait("the adaptation to end", _ended, timeout_s=90)
+        fleet.wait("the adaptation to end", _ended, timeout_s=180)
         with fleet.store() as store:
             (record,) = store.adaptations.rounds("a1")
             assert {"gw1", "gw2"} <= set(record.replied)

@@ -27,7 +27,7 @@ def test_flags_wait_for_a_bridge_whose_disk_is_full(tmp_path: Path, mosquitto: M
         try:
             fleet.start_bridge()
             bridge = fleet.children.members["bridge"]
-            fleet.wait("its first release", lambda store: "blobs-asserted" in bridge.log.read_text(), timeout_s=60)
+            fleet.wait("its first release", lambda store: "blobs-asserted" in bridge.log.read_text(), timeout_s=120)
             _refuse(under, bridge)
             for gateway in DRIFTS:
                 fleet.start_agent(gateway)
@@ -39,7 +39,7 @@ def test_flags_wait_for_a_bridge_whose_disk_is_full(tmp_path: Path, mosquitto: M
             if not bridge.alive:  # its service manager would
                 fleet.start_bridge()
             since_s = time.time()
-            fleet.wait("the loop to close", lambda store: is_closed(fleet, store, since_s), timeout_s=120)
+            fleet.wait("the loop to close", lambda store: is_closed(fleet, store, since_s), timeout_s=200)
         finally:
             fleet.stop()
         assert violations(fleet) == []

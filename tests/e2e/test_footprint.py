@@ -37,7 +37,7 @@ def test_a_running_agent_is_light(tmp_path: Path, mosquitto: Mosquitto, monkeypa
         fleet.start_bridge()
         with RunningAgent(fleet.agent_settings("gw1"), [sys.executable, "-c", _WATCHED]) as agent:
             agent.wait("service and a flag", lambda: agent.logged("drift_flagged"))
-            fleet.wait("a verified release", _is_committed, timeout_s=90)
+            fleet.wait("a verified release", _is_committed, timeout_s=180)
             peak = agent.peak_rss_bytes()
             assert agent.stop()[0] == 0
             assert agent.number("served_samples") > 0

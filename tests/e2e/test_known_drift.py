@@ -34,9 +34,9 @@ def test_a_gateway_that_drifts_into_a_known_concept_lands_in_its_cohort(tmp_path
         fleet.start_bridge()
         for gateway in ("gw1", "gw2", "gw3"):
             fleet.start_agent(gateway)
-        fleet.wait("gw1's cohort", lambda store: _done(store, 1) and _cohort(store, "gw1") == "c1", timeout_s=90)
+        fleet.wait("gw1's cohort", lambda store: _done(store, 1) and _cohort(store, "gw1") == "c1", timeout_s=180)
         fleet.start_agent(LATE)
-        fleet.wait("the known drift", lambda store: _done(store, 2) and _cohort(store, LATE) == "c1", timeout_s=90)
+        fleet.wait("the known drift", lambda store: _done(store, 2) and _cohort(store, LATE) == "c1", timeout_s=180)
         with fleet.store() as store:
             bundle = store.adaptations.all()[0].bundle
             assert store.lineage.members(bundle) == {"gw1": "c1", "gw2": "root", "gw3": "root", LATE: "c1"}

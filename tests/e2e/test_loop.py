@@ -41,8 +41,8 @@ def test_from_flag_to_activation(tmp_path: Path, mosquitto: Mosquitto) -> None:
     fleet = _fleet(tmp_path, mosquitto)
     try:
         fleet.start()
-        fleet.wait("the loop to close", _closed, timeout_s=90)
-        fleet.wait("holdout samples on new weights", lambda store: _enough(store), timeout_s=90)
+        fleet.wait("the loop to close", _closed, timeout_s=180)
+        fleet.wait("holdout samples on new weights", lambda store: _enough(store), timeout_s=180)
         with fleet.store() as store:
             assert {flag.gateway for flag in store.flags.all()} == {"gw1", "gw2"}
             assert _accuracy(store, "gw1", "c1") > 0.85
@@ -72,7 +72,7 @@ def test_broker_absent_at_start(tmp_path: Path) -> None:
         with pytest.raises(AssertionError, match="still waiting"):
             fleet.wait("an online gateway while there is no broker", lambda store: _active(store) != {}, timeout_s=4)
         broker.start()
-        fleet.wait("the loop to close", _closed, timeout_s=120)
+        fleet.wait("the loop to close", _closed, timeout_s=200)
     finally:
         statuses = fleet.stop()
         broker.kill()
@@ -85,13 +85,13 @@ def test_broker_restarted_in_mid_round(tmp_path: Path, mosquitto: Mosquitto, way
     fleet = _fleet(tmp_path, mosquitto, rounds=4)
     try:
         fleet.start()
-        fleet.wait("the first round to end", lambda store: _rounds_done(store) >= 1, timeout_s=90)
+        fleet.wait("the first round to end", lambda store: _rounds_done(store) >= 1, timeout_s=180)
         if way == "kill":
             mosquitto.kill()
             mosquitto.start()
         else:
             mosquitto.restart()
-        fleet.wait("the loop to close", _closed, timeout_s=150)
+        fleet.wait("the loop to close", _closed, timeout_s=240)
         with fleet.store() as store:
             assert [record.round for record in store.adaptations.rounds("a1") if record.replied] == [1, 2, 3, 4]
             assert sorted(flag.gateway for flag in store.flags.all()) == ["gw1", "gw2"]

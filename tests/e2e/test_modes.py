@@ -84,7 +84,7 @@ def _repaired(directory: Path, mosquitto: Mosquitto, bundle: Bundle, **asked: An
     with Wiretap(mosquitto) as tap:
         try:
             fleet.start()
-            fleet.wait("a release, and holdout samples on it", _served_enough, timeout_s=120)
+            fleet.wait("a release, and holdout samples on it", _served_enough, timeout_s=200)
             with fleet.store() as store:
                 weights = _released_weights(fleet, store)
                 accuracies = [_accuracy(store, gateway) for gateway in ("gw1", "gw2")]

@@ -58,10 +58,10 @@ def test_a_sensor_that_stands_still_is_told_not_trained_on_and_no_drift(tmp_path
     config = str(fleet.bridge_dir / "bridge.toml")
     try:
         fleet.start()
-        fleet.wait("the fault", lambda store: _told(store)[:1] == [("begins", NAME)], timeout_s=60)
+        fleet.wait("the fault", lambda store: _told(store)[:1] == [("begins", NAME)], timeout_s=120)
         shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["fleet", "-c", config], catch_exceptions=False)
-        fleet.wait("its end", lambda store: [each for each, _ in _told(store)] == ["begins", "ends"], timeout_s=60)
-        fleet.wait("the whole stream", lambda store: _served(store) == ROWS, timeout_s=60)
+        fleet.wait("its end", lambda store: [each for each, _ in _told(store)] == ["begins", "ends"], timeout_s=120)
+        fleet.wait("the whole stream", lambda store: _served(store) == ROWS, timeout_s=120)
         with fleet.store() as store:
             flags = [flag.event for flag in store.flags.all() if flag.event.monitor == "label-free"]
             log = store.decisions.recent()

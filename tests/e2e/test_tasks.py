@@ -137,14 +137,14 @@ def test_each_gateway_trains_another_task_and_both_tasks_recover_on_both(tmp_pat
     amend(fleet.bridge_dir / "bridge.toml", {"round.gateway_graphs": {"gw2": "weld-adam"}})
     try:
         fleet.start()
-        fleet.wait("the release of both tasks' weights", _released, timeout_s=120)
+        fleet.wait("the release of both tasks' weights", _released, timeout_s=200)
         with fleet.store() as store:
             (adaptation,) = store.adaptations.all()
             metrics = [record.metrics for record in store.adaptations.rounds(adaptation.id)]
             digests = {known.state.weights for known in store.gateways.states().values()}
             served = {name: known.state.served_samples for name, known in store.gateways.states().items()}
         assert len(digests) == 1
-        fleet.wait("samples on the new weights", lambda store: _served(store, served, 400), timeout_s=90)
+        fleet.wait("samples on the new weights", lambda store: _served(store, served, 400), timeout_s=180)
     finally:
         statuses = fleet.stop()
     assert set(statuses.values()) == {0}

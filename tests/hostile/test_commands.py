@@ -111,7 +111,7 @@ def test_only_what_the_bridges_key_signed_for_this_start_of_this_gateway_is_obey
     fleet.start_bridge()
     try:
         with RunningAgent(fleet.agent_settings(GATEWAY)) as agent:
-            fleet.wait("its command keys", _is_committed, timeout_s=60)
+            fleet.wait("its command keys", _is_committed, timeout_s=120)
             attacker.learn_boot_id()
             first = command("genuine-1", 100, Identify(), genuine)
             attacker.send(first)

@@ -75,7 +75,7 @@ def _check_nothing_lost(fleet: ToyFleet) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(600)
 def test_the_loop_closes_over_a_modem(tmp_path: Path, mosquitto: Mosquitto) -> None:
     """9.6 kbit/s, 600 ms each way and 5 % of the packets lost, all at once."""
     fleet = ToyFleet(tmp_path, mosquitto, DRIFTS)
@@ -99,7 +99,7 @@ def test_the_loop_closes_over_a_link_cut_every_few_seconds(tmp_path: Path, mosqu
             fleet.wait(
                 "the loop to close, and each link to be cut twice",
                 lambda store: _closed(store) and all(link.cuts >= 2 for link in links.values()),
-                timeout_s=180,
+                timeout_s=240,
             )
             _check_nothing_lost(fleet)
             with fleet.store() as store:
@@ -117,7 +117,7 @@ def test_a_half_open_link_is_noticed_and_left(tmp_path: Path, mosquitto: Mosquit
     with _linked(fleet, LinkFault()) as links:
         try:
             fleet.start()
-            fleet.wait("the flags", _flagged, timeout_s=60)
+            fleet.wait("the flags", _flagged, timeout_s=120)
             noticed = _losses_logged(fleet)
             for link in links.values():
                 link.silent = True
@@ -130,11 +130,11 @@ def test_a_half_open_link_is_noticed_and_left(tmp_path: Path, mosquitto: Mosquit
             fleet.wait(
                 "every gateway to try again",
                 lambda store: all(link.accepted > accepted[name] for name, link in links.items()),
-                timeout_s=60,
+                timeout_s=120,
             )
             for link in links.values():
                 link.silent = False
-            fleet.wait("the loop to close", _closed, timeout_s=150)
+            fleet.wait("the loop to close", _closed, timeout_s=240)
             _check_nothing_lost(fleet)
         finally:
             statuses = fleet.stop()
@@ -147,7 +147,7 @@ def test_a_frozen_broker_delays_and_loses_nothing(tmp_path: Path, mosquitto: Mos
     _wait_for_the_absent(fleet)
     try:
         fleet.start()
-        fleet.wait("the flags", _flagged, timeout_s=60)
+        fleet.wait("the flags", _flagged, timeout_s=120)
         mosquitto.pause()
         thaw = threading.Timer(FROZEN_S, mosquitto.resume)
         thaw.start()
@@ -158,7 +158,7 @@ def test_a_frozen_broker_delays_and_loses_nothing(tmp_path: Path, mosquitto: Mos
                 time.sleep(0.2)
         finally:
             thaw.join()
-        fleet.wait("the loop to close", _closed, timeout_s=150)
+        fleet.wait("the loop to close", _closed, timeout_s=240)
         _check_nothing_lost(fleet)
     finally:
         statuses = fleet.stop()

@@ -90,7 +90,7 @@ def test_at_1970_the_floor_is_the_clock_and_the_loop_closes(tmp_path: Path, mosq
         fleet.start_bridge()
         fleet.start_agent("gw2")
         with _shifted(fleet, "gw1", 100.0) as shift:
-            fleet.wait("the new cohort", lambda store: _in_cohort(store, "gw1"), timeout_s=120)
+            fleet.wait("the new cohort", lambda store: _in_cohort(store, "gw1"), timeout_s=200)
             with fleet.store() as store:
                 state = _state(store, "gw1")
                 assert state is not None
@@ -119,7 +119,7 @@ def test_a_jump_to_2099_bars_activation_only_as_long_as_it_lasts(tmp_path: Path,
         with _shifted(fleet, "gw1", time.time()) as shift:
             fleet.wait("a flag", lambda store: bool(store.flags.all()), timeout_s=WAIT_S)
             _set(shift, YEAR_2099_S)
-            fleet.wait("the refusal", lambda store: "expired_or_clock_wrong" in _refused(store, "gw1"), timeout_s=120)
+            fleet.wait("the refusal", lambda store: "expired_or_clock_wrong" in _refused(store, "gw1"), timeout_s=200)
             with fleet.store() as store:
                 assert not _in_cohort(store, "gw1")
             _serves(fleet, "gw1")

@@ -16,7 +16,7 @@ WATCHED_S = 30.0
 
 
 @pytest.mark.long
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(720)
 def test_two_agents_with_one_id_are_told_of_and_do_not_storm(tmp_path: Path, mosquitto: Mosquitto) -> None:
     fleet = ToyFleet(tmp_path, mosquitto, {"gw1": Drift("none")})
     folder = fleet.agent_settings("gw1").parent
@@ -24,7 +24,7 @@ def test_two_agents_with_one_id_are_told_of_and_do_not_storm(tmp_path: Path, mos
     shutil.copytree(folder, double)
     try:
         fleet.start()
-        fleet.wait("the gateway", lambda store: bool(store.gateways.states()), timeout_s=60)
+        fleet.wait("the gateway", lambda store: bool(store.gateways.states()), timeout_s=120)
         fleet.children.start("double", "edge-agent", ["run", "-c", str(double / "agent.toml")])
         fleet.wait("the alarm", _alarmed, timeout_s=260)  # it waits out the back-off: up to 180 s
         before, served = _connections(mosquitto), _written(folder, double)

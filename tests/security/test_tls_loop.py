@@ -52,7 +52,7 @@ def _closed(store: Store) -> bool:
 @pytest.mark.mosquitto
 def test_the_loop_closes_over_mutual_tls(fleet: ToyFleet) -> None:
     fleet.start()
-    fleet.wait("the loop to close over TLS", _closed, timeout_s=120)
+    fleet.wait("the loop to close over TLS", _closed, timeout_s=200)
     report = program("edge-agent", "check", "-c", str(fleet.agent_settings("gw1")))
     assert "without TLS" not in report
     with fleet.store() as store:

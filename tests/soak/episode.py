@@ -11,7 +11,7 @@ from edge_agent.errors import TransientError
 from tests.soak.invariants import is_closed, violations
 from tests.soak.victims import Kill, Victims
 
-CLOSE_S = 150.0
+CLOSE_S = 240.0
 FIRST_S = (0.5, 6.0)
 BETWEEN_S = (0.2, 3.0)
 ROUNDS = 4

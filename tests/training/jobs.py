@@ -28,7 +28,7 @@ def _common(bundle: Bundle, samples_db: Path) -> dict[str, object]:
     weights_file = bundle.path / "weights.safetensors"
     return {
         "command_id": "c1",
-        "duration_s": 30.0,
+        "duration_s": 120.0,
         "bundle_dir": bundle.path,
         "bundle": bundle.digest,
         "weights_file": weights_file,

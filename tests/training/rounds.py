@@ -8,7 +8,7 @@ from pathlib import Path
 from edge_agent.training.job import EvaluationJob, TrainingJob
 from edge_agent.training.supervisor import TrainingOutcome, TrainingSupervisor
 
-WAIT_S = 120.0
+WAIT_S = 150.0
 LONG_EPOCHS = 1_000_000_000
 
 

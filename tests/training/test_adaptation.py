@@ -84,7 +84,7 @@ class Stream:
 def _job(bundle: Bundle, samples: Path, **changes: object) -> AdaptationJob:
     fields: dict[str, object] = {
         "command_id": "between-rounds",
-        "duration_s": 30.0,
+        "duration_s": 120.0,
         "bundle_dir": bundle.path,
         "bundle": bundle.digest,
         "weights_file": bundle.path / "weights.safetensors",
