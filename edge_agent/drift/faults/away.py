@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from edge_agent.drift.faults.params import MARGIN, SCALE_FACTOR, PartParams
 from edge_agent.drift.faults.report import Kind
 from edge_agent.drift.faults.state import Standing
-from edge_agent.drift.faults.units import FACTOR, SIGN, applicable, true_of
+from edge_agent.drift.faults.units import FACTOR, SIGN, true_of
 
 ENOUGH = 64
 """Readings on which a change of unit is decided."""
@@ -83,11 +83,8 @@ def look_away(
     if short is not None:
         return Away(suspect, suspect, unit, unit, {name: getattr(state, name) for name in _NAMES} | short)
     changed = {name: getattr(state, name).copy() for name in _NAMES}
-    _take(part, changed, readings, before, times_s, outside, chosen)
-    explained = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
-    displaced = changed["away_out"][chosen] >= OUTSIDE * changed["away"][chosen]
-    if len(chosen) > 1:
-        explained[SIGN] = False  # a sensor that is mounted anew turns more than one axis
+    _take(part, changed, readings[:, chosen], before[:, chosen], times_s, outside[:, chosen], chosen)
+    explained, displaced = _explained(changed, chosen)
     far = ((readings < part.inner_low) | (readings > part.inner_high)).mean(axis=0) >= OUTSIDE
     if far.sum() > max(1, min(TOGETHER, count // 4)):
         explained &= _by_all(part, explained & displaced)  # what else moves many sensors at once is the plant
@@ -98,8 +95,7 @@ def look_away(
     unit[chosen] = np.where(told, (explained & like).argmax(axis=0), -1)  # the least that explains it
     undecided = np.zeros(count, np.bool_)
     undecided[chosen] = likely.any(axis=0) & ~decided
-    early = changed["away"] < HELD_FROM
-    _let_go(part, changed, chosen[~(undecided | early)[chosen]])
+    early = _let_go(part, changed, chosen, undecided)
     first = np.where(state.away > 0, 0, outside.argmax(axis=0))
     return Away(undecided, undecided & (~early | _far(part, changed)), first, unit, changed)
 
@@ -168,28 +164,27 @@ def strayed(
 def _take(
     part: PartParams,
     changed: dict[str, NDArray[np.float64]],
-    readings: NDArray[np.float64],
+    x: NDArray[np.float64],
     before: NDArray[np.float64],
     times_s: NDArray[np.float64],
-    outside: NDArray[np.bool_],
+    out: NDArray[np.bool_],
     chosen: NDArray[np.int64],
 ) -> None:
-    """Add a batch's readings to the sums of those that are away."""
+    """Add a batch's (m, k) readings to the sums of the k sensors that are away."""
     new = changed["away"][chosen] == 0
-    first = np.where(new, outside[:, chosen].argmax(axis=0), 0)
-    x, out = readings[:, chosen], outside[:, chosen]
+    first = np.where(new, out.argmax(axis=0), 0)
     counted = (np.arange(len(x))[:, None] >= first) & np.isfinite(x)
-    began = chosen[new]
-    changed["away_before"][began] = before[first[new], began]
+    began, column = chosen[new], np.flatnonzero(new)
+    changed["away_before"][began] = before[first[new], column]
     changed["away_s"][began] = times_s[first[new]]
-    changed["away_value"][began] = readings[first[new], began]
+    changed["away_value"][began] = x[first[new], column]
     true = true_of(x)
     low, high, step = part.arrays["low"][chosen], part.arrays["high"][chosen], part.arrays["step"][chosen]
     margin = MARGIN * (high - low)
     fit = ((true >= low - margin) & (true <= high + margin) & counted).sum(axis=1).astype(np.float64)
     jump = np.abs(true_of(changed["away_value"][chosen]) - changed["away_before"][chosen])
     fit[:, new] -= np.where(jump[:, new] > STEP_ROOM * step[new], np.inf, 0.0)  # it does not go on where it was
-    fit[~applicable(tuple(part.units[sensor] for sensor in chosen.tolist()))] = -np.inf
+    fit[~part.able[:, chosen]] = -np.inf
     counted_x = np.where(counted, x, 0.0)
     changed["away"][chosen] += counted.sum(axis=0)
     changed["away_out"][chosen] += (out & counted).sum(axis=0)
@@ -236,13 +231,60 @@ def _far(part: PartParams, changed: dict[str, NDArray[np.float64]]) -> NDArray[n
 _SHORT = ("mean_low", "mean_high", "deviation_low", "deviation_high", "step")
 
 
-def _let_go(part: PartParams, changed: dict[str, NDArray[np.float64]], decided: NDArray[np.int64]) -> None:
-    """Those that are decided are not looked at again in this window."""
+def _explained(
+    changed: dict[str, NDArray[np.float64]], chosen: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """(COUNT, k) whether a change of unit explains the readings; (k,) whether many lie outside."""
+    explained = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
+    displaced = changed["away_out"][chosen] >= OUTSIDE * changed["away"][chosen]
+    if len(chosen) > 1:
+        explained[SIGN] = False  # a sensor that is mounted anew turns more than one axis
+    return explained, displaced
+
+
+def followed(
+    part: PartParams,
+    state: Standing,
+    readings: NDArray[np.float64],
+    last: NDArray[np.float64],
+    times_s: NDArray[np.float64],
+    outside: NDArray[np.bool_],
+    chosen: NDArray[np.int64],
+) -> dict[str, NDArray[np.float64]] | None:
+    """What changes where some are away and no change of unit explains it, as :func:`look_away` has it.
+
+    Args:
+        readings, last, times_s, outside, chosen: as those of :func:`strayed`.
+
+    Returns: the state's arrays of these names; None: one may explain it, and readings are held back for it.
+    """
+    changed = {name: getattr(state, name).copy() for name in _NAMES}
+    before = np.concatenate((last[None], readings[:-1]))
+    _take(part, changed, readings, before, times_s, outside, chosen)
+    explained, displaced = _explained(changed, chosen)
+    held = (changed["away"] >= HELD_FROM) | _far(part, changed)
+    likely = explained & displaced & held[chosen]
+    if np.count_nonzero(likely) and np.count_nonzero(likely & _judge(part, changed, chosen)[0]):
+        return None
+    _let_go(part, changed, chosen, np.zeros(part.block.channels, np.bool_))
+    return changed
+
+
+def _let_go(
+    part: PartParams,
+    changed: dict[str, NDArray[np.float64]],
+    chosen: NDArray[np.int64],
+    undecided: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    """Those that are decided are not looked at again in this window; (c,) which are too few readings to be."""
+    early: NDArray[np.bool_] = changed["away"] < HELD_FROM
+    decided = chosen[~(undecided | early)[chosen]]
     for name in ("away", "away_out", "away_sum", "away_squares"):
         changed[name][decided] = 0.0
     changed["away_fit"][:, decided] = 0.0
     changed["inner_low"][decided] = part.limit_low[decided]
     changed["inner_high"][decided] = part.limit_high[decided]
+    return early
 
 
 def as_good_as_still(part: PartParams, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.faults.away import OUTSIDE, look_away, strayed
+from edge_agent.drift.faults.away import OUTSIDE, followed, look_away, strayed
 from edge_agent.drift.faults.opening import LEAST_SENTINEL, Evidence, is_sentinel, settle, went_on_sound
 from edge_agent.drift.faults.params import MARGIN, PartParams
 from edge_agent.drift.faults.report import FaultReport
@@ -73,8 +73,9 @@ def strayed_standing(part: PartParams, state: PartState, seen: Seen) -> Standing
         seen: ``same`` is not looked at.
     """
     recent, standing = state
-    chosen = np.flatnonzero(~((seen.lowest >= standing.inner_low) & (seen.highest <= standing.inner_high)))
-    if not len(chosen) or np.count_nonzero(standing.kind) or np.count_nonzero(standing.away):
+    away = standing.away > 0
+    chosen = np.flatnonzero(away | ~((seen.lowest >= standing.inner_low) & (seen.highest <= standing.inner_high)))
+    if not len(chosen) or np.count_nonzero(standing.kind):
         return None
     if _may_be_broken(part, state, seen, chosen):
         return None
@@ -82,6 +83,8 @@ def strayed_standing(part: PartParams, state: PartState, seen: Seen) -> Standing
     outside = (some < standing.inner_low[chosen]) | (some > standing.inner_high[chosen])
     last = np.where(seen.in_time & (np.abs(recent.last[chosen]) < _LARGEST), recent.last[chosen], np.nan)
     changed = strayed(part, standing, some, last, seen.times_s, outside, chosen)
+    if changed is None:
+        changed = followed(part, standing, some, last, seen.times_s, outside, chosen)
     return None if changed is None else standing._replace(**changed, **went_on_sound(standing, seen.times_s))
 
 

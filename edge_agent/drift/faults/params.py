@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.channels import Block, Channels
-from edge_agent.drift.faults.units import may_be_turned
+from edge_agent.drift.faults.units import applicable, may_be_turned
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
 
@@ -123,7 +123,8 @@ class FaultParams:
 
 @dataclass(frozen=True)
 class PartParams:
-    """Limits of one block's sensors, ready for use: physical limits are in ``limit_low`` and ``limit_high``."""
+    """Limits of one block's sensors, ready for use: physical limits are in ``limit_low`` and ``limit_high``, and which
+    changes of unit a sensor may have in ``able``."""
 
     block: Block
     first: int
@@ -135,7 +136,7 @@ class PartParams:
     run_limit: NDArray[np.float64]
     pile_limit: NDArray[np.float64]
     zero: NDArray[np.bool_] | None
-    units: tuple[str, ...]
+    able: NDArray[np.bool_]
     none: NDArray[np.int64]
     once: NDArray[np.float64]
 
@@ -159,7 +160,7 @@ class PartParams:
             arrays["run_limit"],
             arrays["pile_limit"],
             zero if zero.any() else None,
-            params.channels.units[cut],
+            applicable(params.channels.units[cut]),
             np.zeros(block.channels, np.int64),
             np.ones(block.channels),
         )

@@ -118,8 +118,10 @@ class Stretch:
         Cost: a few operations of O(looks c), some of O(c) a window, and more for a look at which a sensor strays.
         """
         went, count = state, 0
-        while state.calm and begin + count < len(self.steps_s):
-            went, several = self._sound(went, begin + count)
+        while begin + count < len(self.steps_s):
+            several = 0
+            if went.calm:
+                went, several = self._sound(went, begin + count)
             if several == 0:
                 went, several = self._strayed(went, begin + count)
             if several == 0:
@@ -150,7 +152,7 @@ class Stretch:
         if not times or len(self.parts) > 1:
             return state, 0
         after = _strayed(self.params.parts[0], state.parts[0], self.parts[0], place)
-        return (FaultState((after,), *times[0], calm=True), 1) if after is not None else (state, 0)
+        return (FaultState((after,), *times[0], calm=after.standing.calm), 1) if after is not None else (state, 0)
 
     def _times(self, state: FaultState, begin: int, count: int) -> list[Times]:
         """After each of so many looks, up to the first that does not go on in time."""
