@@ -58,6 +58,8 @@ class StrategySection(Section):
     `recognition` sends drifted gateways to the cohort that their changed weights point to (`clma`). With `candidates`
     a flagged gateway first evaluates the models of at most so many other cohorts and trains in the best, if its loss is
     at most `candidate_delta` above what that model has on its own members' data (`clma`, `clma-paper`); 0: none.
+    With `best_start` gateways of one cohort for whose drift none of these is good enough train, in the round that
+    regroups them, from the one with clearly the least loss on their samples.
     """
 
     name: Literal["clma", "clma-paper", "fedavg", "fedadam"] = "clma"
@@ -77,6 +79,7 @@ class StrategySection(Section):
     recognition: bool = True
     candidates: Annotated[int, Field(ge=0, le=16)] = 0
     candidate_delta: Annotated[float, Field(ge=0, le=1000)] = 0.1
+    best_start: bool = False
 
 
 class TriggerSection(Section):

@@ -1,7 +1,7 @@
 """Whether a drifted client may take a known cohort's model as it is: losses on its own samples decide."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -110,6 +110,34 @@ def choose(
     if min(scores[best].samples, scores[own].samples) >= rule.least and scores[best].loss <= limit:
         verdict = "stays" if best == own else "moves"
     return Choice(verdict, best, own, scores, levels.get(best, math.nan), limit)
+
+
+def best_start(rule: CandidateRule, choices: Sequence[Choice]) -> CohortId:
+    """The cohort from whose model clients that leave one cohort for an unknown drift should train: theirs, or another.
+
+    One for all of them: what they learn is compared as changes from one base. Another's only if its loss, over
+    all their samples, is the lowest and clearly below their own model's: by the error of the difference. None of these
+    models knows the drift, but they are not equally far from it, nor equally able to learn: a net that was taught one
+    drift after the other has few units left that still respond (docs/benchmarks.md, CIFAR-10).
+
+    Args:
+        rule: on fewer samples than its ``least`` a client's scores do not count.
+        choices: of clients of one cohort, at least one.
+    """
+    own = choices[0].own
+    told = [choice.scores for choice in choices if choice.scores[own].samples >= rule.least]
+    if not told:
+        return own
+    pooled = {c: _pooled([scores[c] for scores in told]) for c in set(told[0]).intersection(*told[1:])}
+    best = min(pooled, key=lambda cohort: (pooled[cohort].loss, cohort))
+    clearly = pooled[own].loss - pooled[best].loss > math.hypot(pooled[own].error, pooled[best].error)
+    return best if clearly else own
+
+
+def _pooled(scores: Sequence[Score]) -> Score:
+    samples = sum(score.samples for score in scores)
+    loss = sum(score.loss * score.samples for score in scores) / samples
+    return Score(loss, samples, math.hypot(*(score.error * score.samples for score in scores)) / samples)
 
 
 def highest_loss(rule: CandidateRule, score: Score, own: Score, level: float) -> float:

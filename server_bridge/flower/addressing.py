@@ -1,6 +1,6 @@
 """Flower's training messages, each with the weights of its client's cohort."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
@@ -25,11 +25,17 @@ class Addressing:
         self._config_key = config_key
         self.numbered = numbered
 
-    def address(self, messages: Iterable[Message]) -> None:
-        """Put each client's cohort and its weights into its message; cohorts share one record."""
+    def address(self, messages: Iterable[Message], starts: Mapping[ClientId, CohortId] | None = None) -> None:
+        """Put each client's cohort and its weights into its message; cohorts share one record.
+
+        Args:
+            messages: changed.
+            starts: clients that are sent another cohort's weights, under that one's name.
+        """
         records: dict[CohortId, ArrayRecord] = {}
         for message in messages:
-            cohort = self._registry.cohort_of(message.metadata.dst_node_id)
+            client = message.metadata.dst_node_id
+            cohort = (starts or {}).get(client) or self._registry.cohort_of(client)
             if cohort not in records:
                 records[cohort] = to_record(self._registry.params(cohort))
             config = ConfigRecord(dict(message.content.config_records[self._config_key]))

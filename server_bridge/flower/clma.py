@@ -70,12 +70,14 @@ class CLMA(FedAvg):
             trains, and it trains in the best if that is good enough (ours). Needs ``flagged``; 0
             for none.
         candidate_rule: what is good enough.
+        best_start: flagged clients for whose drift none is good enough train, in the round that regroups them,
+            from the one of these models that has clearly the least loss on their samples (ours). Needs candidates.
         step_rule: when a cohort's step is taken back because most of its members report it as worse (ours);
             ``None`` for never.
         kwargs: FedAvg's.
 
     Raises:
-        ValueError: candidates without ``flagged``: who drifted is then known too late.
+        ValueError: candidates without ``flagged``: who drifted is then known too late; ``best_start`` without these.
 
     Source: N L et al. 2024, Algorithms 1 and 2.
     """
@@ -96,19 +98,23 @@ class CLMA(FedAvg):
         recognition: RecognitionRule | None = None,
         candidates: int = 0,
         candidate_rule: CandidateRule | None = None,
+        best_start: bool = False,
         step_rule: StepRule | None = None,
         **kwargs: Unpack[FedAvgOptions],
     ) -> None:
         super().__init__(**kwargs)
         if candidates < 0 or (candidates and flagged is None):
             raise ValueError("candidates must not be negative, and need flagged: they are evaluated before a round")
+        if best_start and not candidates:
+            raise ValueError("best_start needs candidates: the best of what is evaluated")
         self.cohorter = cohorter or FamilyCohorter()
         self.param_selector = param_selector or DefaultSelector()
         self.merge_cohorts_threshold = merge_cohorts_threshold
         self.reconverged = reconverged
         self.aggregation = aggregation or Aggregation()
         self.registry = CohortRegistry(new_cohort_id)
-        self._known = KnownConcepts(recognition, candidates, candidate_rule or CandidateRule(), self.param_selector)
+        choice = candidate_rule or CandidateRule()
+        self._known = KnownConcepts(recognition, candidates, choice, self.param_selector, best_start)
         self._formation = Formation(
             self.registry, self.param_selector, self._known, return_rule, recognition, self._model_of
         )
@@ -185,8 +191,10 @@ class CLMA(FedAvg):
         self._enter(clients, arrays)
         flagged = self._drifts.announced(server_round) & set(clients)
         self._ask(server_round, flagged, set(clients), grid)
-        self._addressing.address(messages)
+        starts = self._known.starts
+        self._addressing.address(messages, starts)
         self._sent = {client: self._current(client) for client in clients}
+        self._sent |= {client: (cohort, self.registry.params(cohort)) for client, cohort in starts.items()}
         if isinstance(self.cohorter, Cohorter) and self.cohorter.uses_reliability:
             settled = self._known.moved | self._known.stayed | self.regrouped
             self._addressing.ask_reliability(messages, flagged - settled)

@@ -8,7 +8,7 @@ import numpy as np
 import structlog
 from flwr.serverapp import Grid
 
-from server_bridge.cohorts.candidate_choice import CandidateRule, Score, highest_loss
+from server_bridge.cohorts.candidate_choice import CandidateRule, Choice, Score, best_start, highest_loss
 from server_bridge.cohorts.cohorter import ClientId
 from server_bridge.cohorts.membership import ROOT, CohortId, CohortRegistry, Reason
 from server_bridge.cohorts.recognition import Recognition, RecognitionRule, group_change, recognise
@@ -30,15 +30,23 @@ class KnownConcepts:
         candidates: how many cohorts' models a drifted client evaluates before a round; 0 for off.
         choice: how the best of these is judged.
         selector: the tensors whose changes are compared.
+        best_start: whether clients whose drift no evaluated model is good enough for train from the best of them.
     """
 
     def __init__(
-        self, recognition: RecognitionRule | None, candidates: int, choice: CandidateRule, selector: ParamSelector
+        self,
+        recognition: RecognitionRule | None,
+        candidates: int,
+        choice: CandidateRule,
+        selector: ParamSelector,
+        best_start: bool = False,
     ) -> None:
         self._recognition = recognition
         self._candidates = candidates
         self._choice = choice
         self._selector = selector
+        self._best_start = best_start
+        self._starts: dict[ClientId, CohortId] = {}
         self._levels = LossLevels()
         self._trials = Trials(choice)
         self._began: set[CohortId] = set()
@@ -71,8 +79,14 @@ class KnownConcepts:
         """Clients whose own model was found good enough before this round."""
         return set(self._stayed)
 
+    @property
+    def starts(self) -> dict[ClientId, CohortId]:
+        """Client to the cohort whose weights it trains from in this round, where these are not its own cohort's."""
+        return dict(self._starts)
+
     def begin_round(self) -> None:
         """Nobody has been asked yet."""
+        self._starts.clear()
         self._moved.clear()
         self._stayed.clear()
         self._evaluated.clear()
@@ -109,7 +123,19 @@ class KnownConcepts:
                 self._moved.add(client)
             elif choice.verdict == "stays":
                 self._stayed.add(client)
+        if self._best_start:
+            drifted = [client for client in choices if clients[client] == "recognised"]
+            self._begin_from([(c, choices[c]) for c in drifted if choices[c].verdict == "unknown"])
         return {client: choice.best for client, choice in choices.items()}
+
+    def _begin_from(self, unknown: Sequence[tuple[ClientId, Choice]]) -> None:
+        """Those whose drift nobody knows begin, one former cohort's together, from the model that is best for them."""
+        for own in {choice.own for _, choice in unknown}:
+            leaving = {client: choice for client, choice in unknown if choice.own == own}
+            best = best_start(self._choice, list(leaving.values()))
+            if best != own:
+                logger.info("begin_from_another_cohort", nodes=sorted(leaving), own=own, best=best)
+                self._starts.update(dict.fromkeys(leaving, best))
 
     def find(
         self, group: Sequence[ClientUpdate], stable: Sequence[ClientUpdate], registry: CohortRegistry

@@ -58,6 +58,7 @@ class StrategySettings:
         recognition: whether drifted clients join the cohort that their changes point to (``clma``).
         candidates: how many cohorts' models a flagged client evaluates before a round (``clma*``).
         candidate_delta: the loss that a known model may have above its level.
+        best_start: whether flagged clients for whom none of these is good enough train from the best (``clma*``).
     """
 
     name: StrategyName = "clma"
@@ -77,6 +78,7 @@ class StrategySettings:
     recognition: bool = True
     candidates: int = 0
     candidate_delta: float = CANDIDATE_DELTA
+    best_start: bool = False
 
 
 def make_strategy(
@@ -119,6 +121,8 @@ def make_strategy(
         return AveragedStatistics(statistics, **options) if statistics else FedAdam(**options)
     if settings.name not in ("clma", "clma-paper"):
         raise ConfigError(f"strategy {settings.name!r} is unknown", "one of clma, clma-paper, fedavg, fedadam")
+    if settings.best_start and not settings.candidates:
+        raise ConfigError("strategy.best_start needs strategy.candidates", "say how many models a gateway evaluates")
     paper = settings.name == "clma-paper"
     try:
         cohorter = _cohorter(settings)
@@ -141,6 +145,7 @@ def make_strategy(
         recognition=RecognitionRule() if settings.recognition and not paper else None,
         candidates=settings.candidates,
         candidate_rule=CandidateRule(delta=settings.candidate_delta),
+        best_start=settings.best_start,
         step_rule=None if paper else StepRule(),
         **nodes,
     )

@@ -69,11 +69,12 @@ def test_the_interval_is_students() -> None:
 @pytest.mark.long
 def test_ours_parts_the_families_fedavg_does_not_and_a_second_run_trains_nothing(tmp_path: Path) -> None:
     setting: Setting = replace(SETTINGS["500 images"], train=200, test=50, rounds=3)
-    runs = run(setting, [1000], ("ours", "ours, reliability", "FedAvg"), tmp_path)
+    runs = run(setting, [1000], ("ours", "ours, reliability", "FedAvg", "ours, best start"), tmp_path)
     ours, reliable, fedavg = (runs[arm, 1000] for arm in ("ours", "ours, reliability", "FedAvg"))
     assert [account.flagged for account in ours] == [[], [], [0, 1, 2, 3, 4, 5, 6, 7]]
     assert [exact(account) for account in ours] == [exact(account) for account in reliable] == [False, False, True]
     assert ours[-1].facts[0]["similarity"] < reliable[-1].facts[0]["similarity"]
+    assert [account.flagged for account in runs["ours, best start", 1000]] == [account.flagged for account in ours]
     assert set(fedavg[-1].cohorts.values()) == {0}
     assert [a.accuracy for a in ours[:2]] == [a.accuracy for a in fedavg[:2]]
     trained = len(list((tmp_path / "trained").rglob("*.npz")))

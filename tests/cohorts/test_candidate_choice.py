@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from server_bridge.cohorts.candidate_choice import CandidateRule, Score, choose
+from server_bridge.cohorts.candidate_choice import CandidateRule, Choice, Score, best_start, choose
 
 LEVELS = {"root": 0.1, "c1": 0.1, "c2": 0.1}
 
@@ -52,3 +52,23 @@ def test_two_models_alike_leave_the_client_where_it_is() -> None:
     assert (choice.verdict, choice.best) == ("stays", "c1")
     assert math.isfinite(choice.threshold)
     assert choice.to_json()["losses"] == {"c1": 0.1, "root": 0.1}
+
+
+def _told(own: Score, other: Score, cohort: str = "c1") -> Choice:
+    return choose(CandidateRule(), "root", {"root": own, cohort: other}, LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("choices", "best"),
+    [
+        ([_told(Score(3.0, 50, 0.2), Score(2.0, 50, 0.2))], "c1"),
+        ([_told(Score(2.0, 50, 0.2), Score(3.0, 50, 0.2))], "root"),
+        ([_told(Score(3.0, 50, 0.2), Score(2.8, 50, 0.2))], "root"),  # within the error of the difference
+        ([_told(Score(3.0, 50, 0.2), Score(2.8, 50, 0.2))] * 4, "c1"),  # of four together it is not
+        ([_told(Score(3.0, 50, 0.1), Score(2.0, 50, 0.1)), _told(Score(3.0, 150, 0.1), Score(3.5, 150, 0.1))], "root"),
+        ([_told(Score(3.0, 4, 0.1), Score(1.0, 4, 0.1))], "root"),  # too few samples
+        ([_told(Score(3.0, 50, 0.1), Score(1.0, 50, 0.1), c) for c in ("c1", "c2")], "root"),  # nothing in common
+    ],
+)
+def test_those_who_leave_one_cohort_begin_together_from_what_is_clearly_best(choices: list[Choice], best: str) -> None:
+    assert best_start(CandidateRule(), choices) == best

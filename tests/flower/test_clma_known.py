@@ -12,7 +12,7 @@ from server_bridge.cohorts.cosine import CosineCohorter
 from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.state import decode_state, encode_state
-from tests.flower.by_hand import A, B, Client, Flags, Model, Rounds, flags, fleet_of, options
+from tests.flower.by_hand import A, B, Client, Flags, Model, Rounds, close, flags, fleet_of, options
 from tests.flower.memory_fleet import Metrics
 
 FIRST, LATER = [1, 2, 3], [8, 9]
@@ -258,6 +258,44 @@ def test_without_usable_answers_the_drift_is_regrouped_as_ever(answer: Metrics) 
     assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
 
 
+def _best_start(flagged: Flags) -> CLMA:
+    return CLMA(flagged=flagged, candidates=2, best_start=True, **options())
+
+
+def _prefers(rounds: Rounds, cohort: str) -> None:
+    """LATER drift in a way that nobody knows; a cohort's model is less bad for them than their own."""
+    right = rounds.strategy.registry.params(cohort)["w"]
+    for node in LATER:
+        rounds.clients[node].judge = lambda weights: {
+            "loss": 2.0 if np.allclose(weights["w"], right) else 3.0,
+            "loss-error": 0.1,
+        }
+        rounds.clients[node].change = B
+
+
+@pytest.mark.parametrize("start", ["c1", "root"])
+def test_an_unknown_drift_is_learnt_from_the_model_that_is_least_bad_for_it(start: str) -> None:
+    rounds = _recurring(_best_start)
+    _prefers(rounds, start)
+    models = {cohort: dict(rounds.strategy.registry.params(cohort)) for cohort in ("root", "c1")}
+    rounds.run()
+    for node in LATER:
+        assert rounds.cohorts[node] == start
+        close(rounds.sent[node], models[start])
+    assert rounds.groups == {"root": CALM, "c1": FIRST, "c2": LATER}
+    close(rounds.strategy.registry.params("c2"), rounds.mean(LATER))
+    close(rounds.strategy.registry.params("c1"), rounds.mean(FIRST))
+    close(rounds.strategy.registry.params("root"), rounds.mean(CALM))
+    assert {(m.source, m.target, m.reason) for m in rounds.strategy.registry.round_moves} == {("root", "c2", "drifted")}
+    rounds.run()
+    assert {rounds.cohorts[node] for node in LATER} == {"c2"}
+
+
+def test_the_best_start_needs_candidates() -> None:
+    with pytest.raises(ValueError, match="needs candidates"):
+        CLMA(flagged=flags(), best_start=True)
+
+
 def test_only_the_flagged_are_asked_and_about_no_more_cohorts_than_allowed() -> None:
     strategy = CLMA(flagged=flags(r1=[1], r2=[2], r3=[3], r4=[4]), candidates=1, **options())
     clients = {n: Client({k: v * n for k, v in B.items()}, judge=lambda _: {"loss": 9.0}) for n in range(1, 7)}
@@ -273,16 +311,20 @@ def test_candidates_need_to_know_who_is_flagged_before_the_round() -> None:
         CLMA(candidates=-1, flagged=flags())
 
 
-def test_killed_before_the_round_ends_it_asks_again_and_comes_to_the_same() -> None:
+@pytest.mark.parametrize("strategy", [_candidates, _best_start])
+def test_killed_before_the_round_ends_it_asks_again_and_comes_to_the_same(strategy: Callable[[Flags], CLMA]) -> None:
     states = []
     for killed in (False, True):
-        rounds = _recurring(_candidates)
+        rounds = _recurring(strategy)
         before = encode_state(rounds.strategy.export_state())
-        for node in LATER:
-            rounds.clients[node].judge = _judge(rounds, "c1")
+        if strategy is _best_start:
+            _prefers(rounds, "c1")
+        else:
+            for node in LATER:
+                rounds.clients[node].judge = _judge(rounds, "c1")
         rounds.run()
         if killed:
-            rounds.strategy = _candidates(flags(r1=FIRST, r4=LATER))
+            rounds.strategy = strategy(flags(r1=FIRST, r4=LATER))
             rounds.strategy.import_state(decode_state(before))
             rounds.number -= 1
             rounds.run()

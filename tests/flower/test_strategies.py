@@ -58,6 +58,8 @@ def test_wrong_settings_are_the_operators() -> None:
         make_strategy(StrategySettings(aggregation="krum", hostile_share=0.5))
     with pytest.raises(ConfigError, match="candidates is not for fedavg"):
         make_strategy(StrategySettings(name="fedavg", candidates=1))
+    with pytest.raises(ConfigError, match=r"needs strategy\.candidates"):
+        make_strategy(StrategySettings(best_start=True))
     with pytest.raises(ConfigError, match="part_opposing is not for fedadam"):
         make_strategy(StrategySettings(name="fedadam", part_opposing=True))
 

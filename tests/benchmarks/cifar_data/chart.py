@@ -17,6 +17,7 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         "paper mode": "#9467bd",
         "FedAvg": "#e08a3c",
         "ours, reliability": "#17becf",
+        "ours, best start": "#2ca02c",
     }
 )
 # Arms that part alike lie upon each other: the widest is drawn first.

@@ -1,6 +1,8 @@
 """Clients: images, labels that turn, local training with the bundle's training graph, Algorithm 2."""
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from edge_agent.model.training_step import TrainingStep
 from edge_agent.training.local_round import minibatches
 from edge_agent.training.split_half import SPLIT_HALF_KEY, cosine, halves
 from edge_agent.wire.tensors import Weights
-from server_bridge.flower.records import DRIFT_KEY, to_weights
+from server_bridge.flower.records import CANDIDATE_KEY, DRIFT_KEY, to_weights
 from server_bridge.flower.reporting import DriftReporter
 from tests.benchmarks.cifar_data.grid import Trained
 from tests.benchmarks.cifar_data.images import Images
@@ -23,7 +25,8 @@ from tests.benchmarks.cifar_data.setting import CLIENTS, Setting, concept, parti
 from tests.benchmarks.cifar_data.training_cache import Arrays, TrainingCache, digest_of
 
 LEARNING_RATE, EPOCHS, BATCH_SIZE = 0.01, 1, 32
-EVALUATED_AT_ONCE, STATISTICS_IMAGES = 100, 500
+EVALUATED_AT_ONCE, STATISTICS_IMAGES, JUDGED_IMAGES = 100, 500, 500
+GAMMA = 0.1
 MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 
 
@@ -41,9 +44,9 @@ class CifarFleet:
     def __post_init__(self) -> None:
         self.parts = partition(self.setting, self.images.labels, self.seed)
         rows = np.random.default_rng([self.seed, 0x57A7]).permutation(len(self.images.labels))[:STATISTICS_IMAGES]
-        statistics = self.setting.statistics
-        folder = self.work / f"{statistics}-{self.seed}"
-        self.bundle = build(folder, self.pixels(rows), self.images.labels[rows], self.seed, statistics)
+        statistics, start = self.setting.statistics, self.setting.start
+        folder = self.work / (f"{statistics}-{self.seed}" if start == "normal" else f"{statistics}-{start}-{self.seed}")
+        self.bundle = build(folder, self.pixels(rows), self.images.labels[rows], self.seed, statistics, start)
 
     def pixels(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
         """(n, 3, 32, 32) standardised by channel."""
@@ -86,6 +89,16 @@ class CifarFleet:
         wanted = concept(self.setting, client, number)[self.images.labels[rows]]
         return float((said == wanted).mean())
 
+    def losses(self, client: int, weights: Weights, number: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Cross-entropies on some of the client's training images: labelled as in the round before, and in this one."""
+        rows = self.parts[client][0][:JUDGED_IMAGES]
+        logits = self._logits(rows, weights).astype(np.float64)
+        logits -= logits.max(1, keepdims=True)
+        minus_log = np.log(np.exp(logits).sum(1, keepdims=True)) - logits
+        labels = [concept(self.setting, client, n)[self.images.labels[rows]] for n in (max(1, number - 1), number)]
+        before, now = (minus_log[np.arange(len(rows)), wanted] for wanted in labels)
+        return before, now
+
     def _training(self, client: int, base: Weights, rows: NDArray[np.intp], number: int) -> dict[str, str]:
         """All that a local round depends on."""
         return {
@@ -113,10 +126,12 @@ class CifarFleet:
         return {**trained, "loss": np.array(np.mean(losses)), "cpu_s": np.array(time.process_time() - began_s)}
 
     def _predict(self, rows: NDArray[np.intp], weights: Weights) -> Arrays:
+        return {"classes": self._logits(rows, weights).argmax(1).astype(np.int8)}
+
+    def _logits(self, rows: NDArray[np.intp], weights: Weights) -> NDArray[np.float32]:
         model = InferenceModel(self.bundle, weights)
         blocks = np.split(rows, range(EVALUATED_AT_ONCE, len(rows), EVALUATED_AT_ONCE))
-        said = [model.run({SOURCE: self.pixels(block)})[LOGITS].argmax(1) for block in blocks]
-        return {"classes": np.concatenate(said).astype(np.int8)}
+        return np.concatenate([model.run({SOURCE: self.pixels(block)})[LOGITS] for block in blocks])
 
 
 @dataclass
@@ -146,11 +161,40 @@ class Client:
         return reply, trained
 
     def evaluate(self, message: Message, server_round: int) -> tuple[Message, float]:
-        """The reply, with the accuracy of what was sent."""
+        """The reply, with the accuracy of what was sent; of a candidate the loss on samples since the drift."""
         weights = to_weights(message.content.array_records["arrays"])
+        if CANDIDATE_KEY in message.content.config_records["config"]:
+            _, losses = self.fleet.losses(self.number, weights, server_round)
+            error = float(losses.std(ddof=1) / np.sqrt(len(losses)))
+            told: dict[str, int | float | list[int] | list[float]] = {"num-examples": len(losses)}
+            told |= {"loss": float(losses.mean()), "loss-error": error}
+            return Message(RecordDict({"metrics": MetricRecord(told)}), reply_to=message), math.nan
         accuracy = self.fleet.accuracy(self.number, weights, server_round)
         metrics = MetricRecord({"num-examples": len(self.fleet.parts[self.number][1]), "accuracy": accuracy})
         return Message(RecordDict({"metrics": metrics}), reply_to=message), accuracy
+
+
+class Monitors:
+    """Who notices a drift before the round, as gateways do while they serve: Algorithm 4 on the model that each holds.
+
+    Args:
+        fleet: whose images.
+        held: the weights that a client holds.
+    """
+
+    def __init__(self, fleet: CifarFleet, held: Callable[[int], Weights]) -> None:
+        self._fleet, self._held = fleet, held
+        self._flagged: dict[int, set[int]] = {}
+
+    def __call__(self, server_round: int) -> set[int]:
+        """Flower's node ids of those whose loss has risen by more than gamma since the round before."""
+        if server_round not in self._flagged:
+            self._flagged[server_round] = {1 + c for c in range(CLIENTS) if self._rises(c, server_round)}
+        return self._flagged[server_round]
+
+    def _rises(self, client: int, number: int) -> bool:
+        before, now = self._fleet.losses(client, self._held(client), number)
+        return bool(now.mean() > before.mean() + GAMMA)
 
 
 def clients_of(fleet: CifarFleet, *, tell_reliability: bool) -> dict[int, Client]:

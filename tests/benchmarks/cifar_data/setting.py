@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from server_bridge.bundles.gradients.batch_statistics import Statistics
 from tests.benchmarks.cifar_data.images import CLASSES
+from tests.benchmarks.cifar_data.net import Start
 
 CLIENTS, DRIFTING = 10, 8
 EVENTS = (3, 5, 7, 9)
@@ -35,6 +36,7 @@ class Setting:
         dirichlet: concentration of the classes' shares; ``None`` for IID clients.
         participation: share of the clients in a round.
         statistics: BatchNorm's in training: those of the start, or each batch's own, as the published experiment has.
+        start: how the first weights are drawn.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Setting:
     dirichlet: float | None = None
     participation: float = 1.0
     statistics: Statistics = "frozen"
+    start: Start = "normal"
 
 
 # 1,500 training images keep the conclusion, 500 test images too; what is harder is measured on these.
@@ -55,6 +58,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         for setting in (
             Setting("published"),
             Setting("batch statistics", statistics="batch"),
+            Setting("batch statistics, uniform start", statistics="batch", start="uniform"),
             Setting("quick", QUICK_TRAIN, QUICK_TEST, QUICK_ROUNDS),
             Setting("500 images", 500, HARDER_TEST),
             Setting("60 % participation", QUICK_TRAIN, HARDER_TEST, participation=0.6),
@@ -65,7 +69,7 @@ SETTINGS: Mapping[str, Setting] = MappingProxyType(
         )
     }
 )
-HARDER = tuple(SETTINGS)[3:]
+HARDER = tuple(SETTINGS)[4:]
 
 
 def family(client: int) -> str:
