@@ -37,7 +37,7 @@ class Peer:
     Attributes:
         library, detector: which.
         fed: what it is fed, see :func:`inputs`.
-        expected_s: of CPU on one of the data sets, as measured; what is left of a run is told by it.
+        expected_s: of CPU on one of the data sets, about; what is left of a run is told by it.
         curve: whether it is run at all rates or at one; one that gives a statistic is run at all of them anyway.
     """
 
@@ -65,13 +65,13 @@ LABELLED: tuple[Peer, ...] = (
     Peer("river", "FHDDM", "error", 20),
     Peer("frouros", "CUSUM", "standard", 40),
     Peer("frouros", "GMA", "loss", 30),
-    Peer("alibi", "FET", "error", 40),
+    Peer("alibi", "FET", "error", 30),
     Peer("alibi", "CVM", "loss", 90),
-    Peer("river", "KSWIN", "loss", 35),
+    Peer("river", "KSWIN", "loss", 40),
     Peer("river", "EDDM", "error", 25),
     Peer("frouros", "RDDM", "error", 140),
     Peer("frouros", "ECDD-WT", "error", 30),
-    Peer("frouros", "STEPD", "error", 25),
+    Peer("frouros", "STEPD", "error", 20),
 )
 
 UNLABELLED: tuple[Peer, ...] = (
@@ -83,7 +83,7 @@ UNLABELLED: tuple[Peer, ...] = (
     Peer("river", "KSWIN each", "features", 150),
     Peer("frouros", "IncrementalKS each", "features", 120),
     Peer("alibi", "CVM", "doubt", 90),
-    Peer("river", "KSWIN", "doubt", 35),
+    Peer("river", "KSWIN", "doubt", 40),
     Peer("frouros", "IncrementalKS", "doubt", 40),
 )
 

@@ -159,9 +159,9 @@ def table(every: Sequence[Cell], own: frozenset[str]) -> str:
 
 
 def areas(every: Sequence[Cell]) -> list[tuple[str, float, float, int]]:
-    """Detectors with a curve in every cell: mean area, ours over it, and the cells where ours is smaller."""
+    """Detectors with a curve that are at the rate everywhere: mean area, ours over it, cells where ours is smaller."""
     found = []
-    for name in frozenset.intersection(*(frozenset(cell.curves) for cell in every)):
+    for name in frozenset.intersection(*(frozenset(cell.curves) & cell.reached for cell in every)):
         theirs = np.array([cell.area(name) for cell in every])
         mine = np.array([cell.area(cell.ours) for cell in every])
         if np.isfinite(theirs).all():
