@@ -73,8 +73,11 @@ class RunningAgent(AbstractContextManager["RunningAgent"]):
     settings: Path
     command: Sequence[str] = (str(PROGRAM),)
     process: "subprocess.Popen[bytes]" = field(init=False)
+    _before: int = field(init=False)
+    """How many bytes of the log are of earlier runs."""
 
     def __post_init__(self) -> None:
+        self._before = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*self.command, "run", "-c", str(self.settings)], stdout=log, stderr=log, stdin=subprocess.DEVNULL
@@ -92,8 +95,8 @@ class RunningAgent(AbstractContextManager["RunningAgent"]):
         return found
 
     def logged(self, event: str) -> bool:
-        """Whether its log tells of this event."""
-        return f'"event": "{event}"' in self.log.read_text(errors="replace")
+        """Whether its log tells of this event, in this run."""
+        return f'"event": "{event}"'.encode() in self.log.read_bytes()[self._before :]
 
     def number(self, name: str) -> float:
         value = self.status().get(name, 0)

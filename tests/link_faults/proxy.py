@@ -96,6 +96,10 @@ class LinkProxy:
                 near, _ = self._listener.accept()
             except TimeoutError:
                 continue
+            except OSError:
+                if self._stopping.is_set():  # closed after a patience that a slow machine exceeds
+                    return
+                raise
             self.accepted += 1
             try:
                 far = socket.create_connection(("127.0.0.1", self._target_port), timeout=5.0)
