@@ -35,7 +35,9 @@ def run(config: SettingsOption = Path("agent.toml")) -> None:
 @app.command()
 def check(
     config: SettingsOption = Path("agent.toml"),
-    source_wait_s: Annotated[float, typer.Option(min=0.5, help="How long the source may be silent.")] = 10.0,
+    source_wait_s: Annotated[
+        float, typer.Option(min=0.5, max=86_400, help="How long the source may be silent.")
+    ] = 10.0,
 ) -> None:
     """Look at settings, bundle, disk, clock, certificates, broker, rights and source; findings come with remedies."""
     with quiet_while_loading():

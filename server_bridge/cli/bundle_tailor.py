@@ -42,8 +42,10 @@ def tailor(
         list[str] | None, typer.Option(help="Of the tasks' training graphs; repeatable; all if not given.")
     ] = None,
     name: Annotated[str | None, typer.Option(help="The bundle's name; the model file's if not given.")] = None,
-    monitor_batch: Annotated[int, typer.Option(min=2, help="Labelled samples a batch of the drift monitor.")] = 32,
-    seed: Annotated[int, typer.Option(min=0, help="Of the proxies and the calibration's resampling.")] = 0,
+    monitor_batch: Annotated[
+        int, typer.Option(min=2, max=65_536, help="Labelled samples a batch of the drift monitor.")
+    ] = 32,
+    seed: Annotated[int, typer.Option(min=0, max=2**53, help="Of the proxies and the calibration's resampling.")] = 0,
 ) -> None:
     """Freeze a classifier and give each task proxies and a head of its own, which alone are trained."""
     settings = TailorSettings(

@@ -37,8 +37,10 @@ class Broker(StrEnum):
 
 
 def demo(
-    gateways: Annotated[int, typer.Option(min=LEAST_GATEWAYS, help="How many gateway processes.")] = FULL_GATEWAYS,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, order of the data and label delays.")] = 0,
+    gateways: Annotated[
+        int, typer.Option(min=LEAST_GATEWAYS, max=1000, help="How many gateway processes.")
+    ] = FULL_GATEWAYS,
+    seed: Annotated[int, typer.Option(min=0, max=2**31, help="Of weights, order of the data and label delays.")] = 0,
     broker: Annotated[Broker, typer.Option(help="auto takes mosquitto where it is installed.")] = Broker.AUTO,
     report: Annotated[Path, typer.Option(help="Where report.html and report.json go.")] = Path("demo-report"),
     headless: Annotated[bool, typer.Option("--headless", help="Plain lines instead of a live table.")] = False,
