@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from edge_agent.drift.faults.params import MARGIN, SCALE_FACTOR, PartParams
 from edge_agent.drift.faults.report import Kind
 from edge_agent.drift.faults.state import Standing
-from edge_agent.drift.faults.units import FACTOR, SIGN, true_of
+from edge_agent.drift.faults.units import SIGN
 
 ENOUGH = 64
 """Readings on which a change of unit is decided."""
@@ -70,7 +70,7 @@ def look_away(
         before: (m, c) the reading before each; NaN where it does not follow it in time.
         times_s: (m,).
 
-    Cost: O(m c) and, for the sensors that are away, 11 times that.
+    Cost: O(m c) and, for the sensors that are away, that for each change of unit (8 where no unit is known).
     """
     count = part.block.channels
     outside = (readings < state.inner_low) | (readings > state.inner_high)
@@ -84,7 +84,7 @@ def look_away(
         return Away(suspect, suspect, unit, unit, {name: getattr(state, name) for name in _NAMES} | short)
     changed = {name: getattr(state, name).copy() for name in _NAMES}
     _take(part, changed, readings[:, chosen], before[:, chosen], times_s, outside[:, chosen], chosen)
-    explained, displaced = _explained(changed, chosen)
+    explained, displaced = _explained(part, changed, chosen)
     far = ((readings < part.inner_low) | (readings > part.inner_high)).mean(axis=0) >= OUTSIDE
     if far.sum() > max(1, min(TOGETHER, count // 4)):
         explained &= _by_all(part, explained & displaced)  # what else moves many sensors at once is the plant
@@ -92,7 +92,8 @@ def look_away(
     likely = explained & displaced & telling
     decided = changed["away"][chosen] >= ENOUGH
     told = decided & (likely & like).any(axis=0)
-    unit[chosen] = np.where(told, (explained & like).argmax(axis=0), -1)  # the least that explains it
+    first_that = part.changes.numbers[(explained & like).argmax(axis=0)]  # one of its own unit, else the least
+    unit[chosen] = np.where(told, first_that, -1)
     undecided = np.zeros(count, np.bool_)
     undecided[chosen] = likely.any(axis=0) & ~decided
     early = _let_go(part, changed, chosen, undecided)
@@ -115,9 +116,9 @@ _NAMES = (
 
 
 def _by_all(part: PartParams, explained: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """(COUNT, 1) whether one change, by a factor that no drift has, explains nearly all sensors that are looked at for
-    one: the channels of a source were scaled anew, as from volts to millivolts."""
-    scale = np.abs(FACTOR)
+    """(changes, 1) whether one change, by a factor that no drift has, explains nearly all sensors that are looked at
+    for one: the channels of a source were scaled anew, as from volts to millivolts."""
+    scale = np.abs(part.changes.factor)
     absurd: NDArray[np.bool_] = np.maximum(scale, 1.0 / scale) >= ABSURD
     enough = EXPLAINED_BY_ALL * np.count_nonzero(part.arrays["unit"])
     absurd &= np.count_nonzero(explained, axis=1, keepdims=True) >= enough
@@ -178,13 +179,13 @@ def _take(
     changed["away_before"][began] = before[first[new], column]
     changed["away_s"][began] = times_s[first[new]]
     changed["away_value"][began] = x[first[new], column]
-    true = true_of(x)
+    true = part.changes.true_of(x)
     low, high, step = part.arrays["low"][chosen], part.arrays["high"][chosen], part.arrays["step"][chosen]
     margin = MARGIN * (high - low)
     fit = ((true >= low - margin) & (true <= high + margin) & counted).sum(axis=1).astype(np.float64)
-    jump = np.abs(true_of(changed["away_value"][chosen]) - changed["away_before"][chosen])
+    jump = np.abs(part.changes.true_of(changed["away_value"][chosen]) - changed["away_before"][chosen])
     fit[:, new] -= np.where(jump[:, new] > STEP_ROOM * step[new], np.inf, 0.0)  # it does not go on where it was
-    fit[~part.able[:, chosen]] = -np.inf
+    fit[~part.changes.able[:, chosen]] = -np.inf
     counted_x = np.where(counted, x, 0.0)
     changed["away"][chosen] += counted.sum(axis=0)
     changed["away_out"][chosen] += (out & counted).sum(axis=0)
@@ -196,7 +197,7 @@ def _take(
 def _judge(
     part: PartParams, changed: dict[str, NDArray[np.float64]], chosen: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(COUNT, k) whether the reference can tell a change of unit at all; and whether the readings look like one.
+    """(changes, k) whether the reference can tell a change of unit at all; and whether the readings look like one.
 
     A sensor that reads now this, now ten times as much, cannot be told to have changed its unit. One that is steady is
     known by its level or by its deviation, one that is slow by the reading before.
@@ -207,7 +208,7 @@ def _judge(
     limits = {name: part.arrays[name][chosen] for name in _SHORT}
     room = MEAN_ROOM * (limits["mean_high"] - limits["mean_low"])
     low, high = limits["mean_low"] - room, limits["mean_high"] + room
-    true_mean, scale = true_of(mean), np.abs(FACTOR)
+    true_mean, scale = part.changes.true_of(mean), np.abs(part.changes.factor)
     least, most = limits["deviation_low"] / DEVIATION_ROOM, limits["deviation_high"] * DEVIATION_ROOM
     like = (true_mean >= low) & (true_mean <= high) & (deviation >= least * scale) & (deviation <= most * scale)
     moved = TELLING * np.abs(true_mean - mean)
@@ -232,13 +233,13 @@ _SHORT = ("mean_low", "mean_high", "deviation_low", "deviation_high", "step")
 
 
 def _explained(
-    changed: dict[str, NDArray[np.float64]], chosen: NDArray[np.int64]
+    part: PartParams, changed: dict[str, NDArray[np.float64]], chosen: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(COUNT, k) whether a change of unit explains the readings; (k,) whether many lie outside."""
+    """(changes, k) whether a change of unit explains the readings; (k,) whether many lie outside."""
     explained = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
     displaced = changed["away_out"][chosen] >= OUTSIDE * changed["away"][chosen]
     if len(chosen) > 1:
-        explained[SIGN] = False  # a sensor that is mounted anew turns more than one axis
+        explained[part.changes.numbers == SIGN] = False  # a sensor that is mounted anew turns more than one axis
     return explained, displaced
 
 
@@ -261,7 +262,7 @@ def followed(
     changed = {name: getattr(state, name).copy() for name in _NAMES}
     before = np.concatenate((last[None], readings[:-1]))
     _take(part, changed, readings, before, times_s, outside, chosen)
-    explained, displaced = _explained(changed, chosen)
+    explained, displaced = _explained(part, changed, chosen)
     held = (changed["away"] >= HELD_FROM) | _far(part, changed)
     likely = explained & displaced & held[chosen]
     if np.count_nonzero(likely) and np.count_nonzero(likely & _judge(part, changed, chosen)[0]):

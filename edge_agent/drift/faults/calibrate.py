@@ -27,7 +27,10 @@ UNORDERED_FACTOR = 8.0
 HELD = 0.9
 """Where fewer values than this share of the readings are different, a sensor may hold a value."""
 PILE_WINDOW, PILE_STEP = 128, 32
-PILE_LEAST = 5
+PILE_LEAST, PILE_FACTOR = 3, 1.5
+"""A window's highest may come so often, and so many times as often as in any of the reference, and half as much more.
+Measured on other stretches than are reported: a clip of the upper 5 % of 300 readings is found in 66-98 % of places, by
+a least of 5 and a factor of 2 in 35-87 %; odd windows without one 2 instead of 1, of 2,685."""
 SHORT = 64
 STEADY = 2.5
 """A sensor whose windows of ``PILE_WINDOW`` readings span more than so many times the least one is not steady."""
@@ -181,7 +184,7 @@ def _piles(x: NDArray[np.float64]) -> dict[str, float | list[float]]:
     limits = []
     for extreme in (windows.max(axis=1), windows.min(axis=1)):
         most = int((windows == extreme[:, None]).sum(axis=1).max())
-        share = max(PILE_LEAST, 2 * most + 3) / size
+        share = max(PILE_LEAST, math.ceil(PILE_FACTOR * (most + 1))) / size
         limits.append(share if share < 0.5 and size >= LEAST_ROWS else 1.0)
     return {"pile_limit": limits}
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.channels import Block, Channels
-from edge_agent.drift.faults.units import applicable, may_be_turned
+from edge_agent.drift.faults.units import Changes, may_be_turned
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
 
@@ -123,8 +123,8 @@ class FaultParams:
 
 @dataclass(frozen=True)
 class PartParams:
-    """Limits of one block's sensors, ready for use: physical limits are in ``limit_low`` and ``limit_high``, and which
-    changes of unit a sensor may have in ``able``."""
+    """Limits of one block's sensors, ready for use: physical limits are in ``limit_low`` and ``limit_high``, and the
+    changes of unit that some sensor may have in ``changes``."""
 
     block: Block
     first: int
@@ -136,7 +136,7 @@ class PartParams:
     run_limit: NDArray[np.float64]
     pile_limit: NDArray[np.float64]
     zero: NDArray[np.bool_] | None
-    able: NDArray[np.bool_]
+    changes: Changes
     none: NDArray[np.int64]
     once: NDArray[np.float64]
 
@@ -160,7 +160,7 @@ class PartParams:
             arrays["run_limit"],
             arrays["pile_limit"],
             zero if zero.any() else None,
-            applicable(params.channels.units[cut]),
+            Changes.of(params.channels.units[cut]),
             np.zeros(block.channels, np.int64),
             np.ones(block.channels),
         )

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.params import FaultParams, PartParams
-from edge_agent.drift.faults.units import COUNT
 from edge_agent.errors import DataError
 
 FADED = 0.05
@@ -45,7 +44,7 @@ class Standing(NamedTuple):
         patience: factor on the limit of equal readings: a sensor that went on after standing still may again.
         inner_low, inner_high: between them nothing has to be looked at.
         away, away_out, away_fit, away_sum, away_squares, away_before, away_s, away_value: readings since it left its
-            range, how many of them were outside, how many (COUNT, c) each change of unit explains, their sums, the
+            range, how many of them were outside, how many (changes, c) each change of unit explains, their sums, the
             reading before, and the first.
     """
 
@@ -136,15 +135,16 @@ _MAY_BE_NAN = ("last", "first_value", "value", "away_before", "away_value", "fir
 _ALL = (*_RECENT, *_STANDING)
 
 
-def _shape(name: str, sensors: int) -> tuple[int, ...]:
+def _shape(name: str, part: PartParams) -> tuple[int, ...]:
+    sensors = part.block.channels
     if name in ("top", "often"):
         return (2, sensors)
-    return (COUNT, sensors) if name == "away_fit" else (sensors,)
+    return (len(part.changes.numbers), sensors) if name == "away_fit" else (sensors,)
 
 
 def _start(part: PartParams) -> PartState:
     sensors = part.block.channels
-    standing = {name: np.zeros(_shape(name, sensors)) for name in _STANDING}
+    standing = {name: np.zeros(_shape(name, part)) for name in _STANDING}
     standing |= {"patience": np.ones(sensors), "inner_low": part.inner_low, "inner_high": part.inner_high}
     nothing = np.zeros(sensors)
     top = np.full((2, sensors), -np.inf)
@@ -154,12 +154,12 @@ def _start(part: PartParams) -> PartState:
 
 def _stored(part: PartParams, place: int, arrays: Mapping[str, NDArray[Any]]) -> PartState:
     sensors = part.block.channels
-    heights = {name: 1 if len(_shape(name, sensors)) == 1 else _shape(name, sensors)[0] for name in _ALL}
+    heights = {name: 1 if len(_shape(name, part)) == 1 else _shape(name, part)[0] for name in _ALL}
     table = _taken(arrays, f"{place}.sensors", (sum(heights.values()), sensors))
     found: dict[str, NDArray[np.float64]] = {}
     row = 0
     for name, height in heights.items():
-        found[name] = table[row : row + height].reshape(_shape(name, sensors)).copy()
+        found[name] = table[row : row + height].reshape(_shape(name, part)).copy()
         row += height
         if name not in _MAY_BE_NAN and np.isnan(found[name]).any():
             raise DataError(f"fault screen: stored {name!r} has NaN", "it begins anew")

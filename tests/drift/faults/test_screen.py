@@ -82,6 +82,42 @@ def test_a_change_of_unit_is_named_and_nothing_of_it_passes(
     assert reports[0].value == pytest.approx(readings[int(reports[0].since_s), HERE])
 
 
+@pytest.mark.parametrize(
+    ("unit", "factor", "detail"),
+    [
+        ("bar", 14.5038, "psi for bar"),
+        ("mm", 1 / 25.4, "inches for millimetres"),
+        ("in", 25.4, "millimetres for inches"),
+        ("m/s", 3.6, "km/h for m/s"),
+        ("m/s2", 1 / 9.80665, "g for m/s2"),
+        ("rpm", 1 / 60, "Hz for rpm"),
+    ],
+)
+def test_a_change_to_a_unit_that_goes_with_the_declared_one_is_named(unit: str, factor: float, detail: str) -> None:
+    readings = stream(5)
+    readings[BEGIN:END, HERE] *= factor
+    declared = [FeatureSpec(name=f"x0[{place}]", unit=unit) for place in range(SENSORS)]
+    _, _, reports = screened(params_of(REFERENCE, manifest_of([SENSORS], features=declared)), readings)
+    assert [(report.kind, report.detail) for report in reports] == [(Kind.UNIT, detail)] * 2
+    _, _, others = screened(PARAMS, readings)
+    assert detail not in {report.detail for report in others}
+
+
+def test_a_sensor_clipped_at_its_highest_readings_alone_is_found() -> None:
+    """Nine of 300 readings at 20 places: 3.8 of a window of 128, where one is the most in the reference."""
+    rng = np.random.default_rng(6)
+    params, found = params_of(rng.normal(size=(ROWS, SENSORS))), 0
+    for _ in range(20):
+        readings = rng.normal(size=(640, SENSORS))
+        part = readings[64:364, HERE]
+        readings[64:364, HERE] = np.minimum(part, np.quantile(part, 0.97))
+        _, _, reports = screened(params, readings)
+        found += [(report.kind, report.sensor) for report in reports if report.until_s is None] == [
+            (Kind.CLIPPED, HERE)
+        ]
+    assert found >= 11
+
+
 @pytest.mark.parametrize(("factor", "detail"), [(1000, "read x 1000"), (0.01, "read / 100"), (1e-3, "read / 1000")])
 def test_all_channels_scaled_by_what_no_drift_scales_are_a_change_of_unit_each(factor: float, detail: str) -> None:
     readings = stream(5)
