@@ -4,6 +4,7 @@
 ``python -m tests.benchmarks hostile`` has no peer either: accuracy lost to hostile gateways.
 ``python -m tests.benchmarks cohorting`` sets Algorithm 3 beside the reference package: an hour and more.
 ``python -m tests.benchmarks cohort_recovery`` asks which cohorter finds the true families: `--quick` is seconds.
+``python -m tests.benchmarks cohort_oracle`` asks what could be told by who knows the noise exactly: three minutes.
 ``python -m tests.benchmarks cifar10_drift`` repeats the published experiment: an hour; `--quick` is a minute or two.
 ``python -m tests.benchmarks gas_drift_cohorts`` has gas sensors that age: `--quick` is seconds.
 ``python -m tests.benchmarks agent_loop`` has the agent beside bare onnxruntime: minutes; `--quick` is seconds.
@@ -34,6 +35,7 @@ WITH_OPTIONS = (
     "agent_loop",
     "attribution",
     "cifar10_drift",
+    "cohort_oracle",
     "cohort_recovery",
     "cohorting",
     "drift_monitors",
