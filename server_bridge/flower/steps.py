@@ -31,10 +31,10 @@ class StepRule:
     rise: float = 0.1
     least: float = 0.02
 
-    def worse(self, pairs: Sequence[tuple[float, float]]) -> bool:
-        """Whether more than half of (loss before, loss now) pairs say so; of two, both."""
+    def worse(self, pairs: Sequence[tuple[float, float]], telling: int) -> bool:
+        """Whether more than half of ``telling`` members say so in (loss before, loss now) pairs; of two, both."""
         votes = sum(now - before > max(self.rise * abs(before), self.least) for before, now in pairs)
-        return 2 * votes > len(pairs)
+        return 2 * votes > telling
 
     def as_good(self, pairs: Sequence[tuple[float, float]]) -> bool:
         """Whether at least half of them say that it is no worse at all."""
@@ -97,7 +97,7 @@ class StepGuard:
             known.losses = told
             return None
         pairs = [(known.losses[client], now) for client, now in told.items() if client in known.losses]
-        if rule.worse(pairs):
+        if rule.worse(pairs, len(told)):
             known.share, known.stepped, known.harmed = known.share / 2, False, True
             return known.model
         if rule.as_good(pairs):

@@ -55,6 +55,15 @@ def test_a_step_that_most_members_do_not_find_worse_stands(told: tuple[float, ..
     close(rounds.run().strategy.registry.params("root"), rounds.mean([1, 2, 3, 4]))
 
 
+def test_who_did_not_tell_of_the_weights_before_does_not_find_them_better() -> None:
+    rounds, clients = _rounds(4)
+    clients[3].away = clients[4].away = True
+    rounds.run()
+    clients[3].away = clients[4].away = False
+    _tell(clients, 0.9, 0.9, 0.9, 0.9)
+    close(rounds.run().strategy.registry.params("root"), rounds.mean([1, 2, 3, 4]))
+
+
 def test_many_little_steps_for_the_worse_are_one_large_one() -> None:
     rounds, clients = _rounds()
     rounds.run()
