@@ -130,7 +130,8 @@ class Replay:
         seen = None if self._screen is None else self._screen.seen(batch)
         if self._screen is None or self._screen_state is None or seen is None:
             return batch
-        self._screen_state, screened = faults.step(self._screen.params, self._screen_state, seen)
+        (whole,) = seen
+        self._screen_state, screened = faults.step(self._screen.params, self._screen_state, whole)
         log.screened(moment, screened)
         return batch if screened.faulty is None else replace(batch, faulty=screened.faulty)
 

@@ -14,7 +14,9 @@ from edge_agent.serving.server import Served
 GATHERED_SAMPLES = 512
 """Of a transaction: so many share what a commit costs."""
 GATHERED_BYTES = 4 * 1024 * 1024
-"""Features of a transaction: they are copied once more when they are put together."""
+"""Features of a transaction: they wait for it in memory."""
+PORTION_BYTES = 64 * 1024
+"""Features of a read that are left where they are: to put more of them side by side costs more than it spares."""
 
 Part = tuple[SampleBatch, Served]
 _Entry = TypeVar("_Entry")
@@ -143,13 +145,16 @@ def _joined(parts: list[Part]) -> Part:
     outputs = np.concatenate([served.outputs for _, served in parts])
     embedded = [served.embeddings for _, served in parts if served.embeddings is not None]
     embeddings = np.concatenate(embedded) if len(embedded) == len(parts) else None
+    wide = sum(array.nbytes for batch in batches for array in batch.features.values()) > PORTION_BYTES * len(batches)
+    portions = [batch.features for batch in batches if batch.ids] or [batches[0].features]
     whole = SampleBatch(
         ids=_chained([batch.ids for batch in batches]),
         times=_chained([batch.times for batch in batches]),
-        features={name: np.concatenate([batch.features[name] for batch in batches]) for name in batches[0].features},
+        features={} if wide else {name: np.concatenate([one[name] for one in portions]) for name in portions[0]},
         groups=_filled([batch.groups for batch in batches], batches, None),
         holdouts=_filled([batch.holdouts for batch in batches], batches, False),
         tasks=_filled([batch.tasks for batch in batches], batches, None),
+        portions=portions if wide else (),
     )
     return whole, Served(outputs, last.bundle, last.weights, last.version, last.cohort, embeddings, last.overlay)
 

@@ -4,15 +4,17 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import structlog
+from numpy.typing import NDArray
 
 from edge_agent.drift import faults
 from edge_agent.drift.faults import FaultReport, FaultState
+from edge_agent.drift.observed import Observed
 from edge_agent.errors import DataError, WireError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
@@ -114,15 +116,18 @@ class Screening:
         seen = None if screen is None else screen.seen(batch)
         if screen is None or state is None or seen is None:
             return batch
-        state, screened = faults.step(screen.params, state, seen)
+        masks: list[NDArray[np.bool_] | None] = []
+        for portion in seen:
+            state, screened = faults.step(screen.params, state, portion)
+            masks.append(screened.faulty)
+            if screened.reports:
+                self._place = self._told(screened.reports)
         self._state, self._touched = state, True
-        if screened.reports:
-            self._place = self._told(screened.reports)
-        if screened.faulty is None:
-            return batch
-        broken = int(np.count_nonzero(screened.faulty.any(axis=1)))
-        self._place = replace(self._place, faulty_samples=self._place.faulty_samples + broken)
-        return replace(batch, faulty=screened.faulty)
+        faulty = _side_by_side(seen, masks)
+        if faulty is not None:
+            broken = int(np.count_nonzero(faulty.any(axis=1)))
+            self._place = replace(self._place, faulty_samples=self._place.faulty_samples + broken)
+        return replace(batch, faulty=faulty, screened=True)
 
     def save(self) -> None:
         """Write what was looked at; inside the caller's transaction.
@@ -249,3 +254,11 @@ class Screening:
             " SET place = excluded.place, state = excluded.state",
             (json.dumps(asdict(self._place)), encoded(self._state.to_arrays())),
         )
+
+
+def _side_by_side(seen: Sequence[Observed], masks: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:
+    """(n, f) the masks of all portions; None: none has one."""
+    if all(mask is None for mask in masks):
+        return None
+    whole = [np.zeros(one.features.shape, np.bool_) if m is None else m for one, m in zip(seen, masks, strict=True)]
+    return whole[0] if len(whole) == 1 else np.concatenate(whole)

@@ -164,6 +164,8 @@ class DriftWatch:
         same = self._held.active is active
         if self._held and not same:  # what another has served is judged by that
             flags = self._judge(*self._held.taken(), now_s)
+        if same and not self._served:  # nothing looks at features: they need not be kept for it
+            served = [(batch.without_features(), made) for batch, made in served]
         self._held.add(rows, served, active)
         if self._held.may_wait(bool(rows or served), now_s) and same and not self._behind:
             return flags
@@ -240,7 +242,7 @@ class DriftWatch:
         return at
 
     def _pieces(self, served: Sequence[ServedPart], active: Prepared) -> Iterator[Observed]:
-        inputs = [spec.name for spec in self.rules.manifest.inputs]
+        inputs = [spec.name for spec in self.rules.manifest.inputs] if self._served else []
         first_task = active.tasks[0] if active.tasks else None
         for batch, made in served:
             if made.weights == active.made_by:

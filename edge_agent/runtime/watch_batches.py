@@ -17,6 +17,8 @@ REWOUND_ROWS = 4096
 """Samples kept to be judged again while the disk refuses; older ones are passed over."""
 TOGETHER_ROWS = 1536
 """Samples that are judged in one call: of more, each costs hardly less."""
+WIDE_BYTES = 4096
+"""Features of a sample: samples that are wider are judged where they lie, not put together first."""
 BATCHES_REMEMBERED = 512
 """For saying where a change began that a monitor dates back; about 100 bytes each."""
 
@@ -72,10 +74,17 @@ class ServedBatches:
             self._waiting -= len(self._pieces.pop(0))
 
     def take(self) -> Observed | None:
-        """All full batches that wait, up to ``TOGETHER_ROWS``, one after the other; None: too few samples wait."""
-        batches = min(self._waiting, max(TOGETHER_ROWS, self._size)) // self._size
+        """Full batches that wait, up to ``TOGETHER_ROWS``, one after the other; None: too few samples wait.
+
+        All that wait; of wide ones those that lie together already, or the one that does not.
+        """
+        rows = min(self._waiting, max(TOGETHER_ROWS, self._size))
+        batches = rows // self._size
         if batches == 0:
             return None
+        first = self._pieces[0]
+        if first.features.nbytes >= WIDE_BYTES * len(first):
+            batches = max(1, min(rows, len(first)) // self._size)
         whole = joined(self._cut(batches * self._size))
         self._taken.append(whole)
         firsts = zip(whole.ids[:: self._size], whole.times_s[:: self._size].tolist(), strict=True)
@@ -116,10 +125,10 @@ def observed(batch: SampleBatch, served: Served, inputs: Sequence[str]) -> Obser
     """What was served, as monitors see it; a view where the model has one input.
 
     Args:
-        inputs: the manifest's, in their order.
+        inputs: the manifest's, in their order; none where no monitor looks at them.
     """
-    n = len(batch.ids)
-    columns = [batch.features[name].reshape(n, -1) for name in inputs]
+    n, features = len(batch.ids), batch.whole if inputs else {}
+    columns = [features[name].reshape(n, -1) for name in inputs] or [np.zeros((n, 0), np.float32)]
     return Observed(
         ids=batch.ids,
         times_s=np.asarray(batch.times, np.float64),

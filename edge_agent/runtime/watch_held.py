@@ -11,7 +11,7 @@ ServedPart = tuple[SampleBatch, Served]
 
 TOGETHER_S = 0.2
 """What alarms is told so much later at most; of batches of 32 only streams above 160 samples a second have several."""
-MOST_ROWS, MOST_BYTES = TOGETHER_ROWS, 4 * 1024 * 1024
+MOST_ROWS, MOST_BYTES = TOGETHER_ROWS, 8 * 1024 * 1024
 """Of samples that are held: of more, each costs hardly less. Their features are held with them."""
 
 
@@ -37,7 +37,9 @@ class Held:
         self._served += served
         self.active = active
         self._samples += sum(len(batch.ids) for batch, _ in served)
-        self._size_bytes += sum(array.nbytes for batch, _ in served for array in batch.features.values())
+        self._size_bytes += sum(
+            array.nbytes for batch, _ in served for one in batch.in_portions for array in one.values()
+        )
 
     def may_wait(self, brought: bool, now_s: float | None) -> bool:
         """Whether what is held may be judged later; if not, it is taken to be judged now.

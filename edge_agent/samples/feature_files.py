@@ -1,6 +1,6 @@
 """Which file of features is written, and which have lost their last sample."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from edge_agent.link.database import Database
 from edge_agent.samples.segments import Segments
@@ -29,8 +29,8 @@ class FeatureFiles:
         """The next features go to another file: what was written of this one may have been rolled back."""
         self._writing = None
 
-    def append(self, rows: memoryview) -> tuple[int, int]:
-        """Write features; returns the number of the file, and where in it they begin."""
+    def append(self, rows: Sequence[memoryview]) -> tuple[int, int]:
+        """Write features, one portion after the other; returns the number of the file, and where in it they begin."""
         if self._writing is None or self._segments.is_full(self._writing):
             full, self._writing = self._writing, take_numbers(self._db, SEGMENT, 1)
             self._retire(full)

@@ -102,8 +102,9 @@ class FeatureLayout:
         return np.ascontiguousarray(array, dtype=dtype)
 
 
-def finite_rows(features: Mapping[str, NDArray[Any]], n: int) -> NDArray[np.bool_]:
+def finite_rows(features: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
     """(n,) bool: whether every feature of the row is finite."""
+    n = max(map(len, features.values()), default=0)
     finite = np.ones(n, dtype=np.bool_)
     for array in features.values():
         if array.dtype.kind == "f":

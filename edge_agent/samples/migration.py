@@ -58,7 +58,7 @@ def _pack(recent: Recent, rows: list[Row]) -> None:
     """Rows of one layout and model; their numbers may have gaps."""
     for _, members in groupby(enumerate(rows), key=lambda entry: entry[1][0] - entry[0]):
         part = [row for _, row in members]
-        recent.add(_chunk(part), _matrix(part, 7).view("<f4"), _matrix(part, 12))
+        recent.add(_chunk(part), _matrix(part, 7).view("<f4"), [_matrix(part, 12)])
 
 
 def _chunk(rows: list[Row]) -> Chunk:

@@ -88,15 +88,19 @@ class Recent:
         """The number of what served: bundle, weights, version, cohort."""
         return self._models.number(model)
 
-    def add(self, made: Chunk, outputs: NDArray[np.float32], rows: NDArray[np.uint8]) -> None:
-        """Store new samples; ``made`` has its number and columns, where its features go is decided here."""
-        view = rows.data.cast("B") if rows.size else memoryview(b"")
-        segment, start = self._files.append(view)
+    def add(self, made: Chunk, outputs: NDArray[np.float32], rows: Sequence[NDArray[np.uint8]]) -> None:
+        """Store new samples; ``made`` has its number and columns, where its features go is decided here.
+
+        Args:
+            rows: their features, in portions one after the other.
+        """
+        views = [some.data.cast("B") for some in rows if some.size]
+        segment, start = self._files.append(views)
         tail = self.chunks[-1] if self.chunks else None
         if tail is not None and self._grows(tail, made, segment, start, outputs):
-            self._grow(tail, made, outputs, view)
+            self._grow(tail, made, outputs, views)
             return
-        made.segment, made.start, made.checksum = segment, start, crc32(view)
+        made.segment, made.start, made.checksum = segment, start, _checksum(views)
         self.outputs.hold(made.first, outputs)
         write_chunk(self._db, made, outputs)
         self.chunks.append(made)
@@ -268,8 +272,8 @@ class Recent:
         held = self.outputs.of(tail)
         return held is not None and held.shape[1] == outputs.shape[1] and held.nbytes < GROWN_BYTES
 
-    def _grow(self, tail: Chunk, made: Chunk, outputs: NDArray[np.float32], view: memoryview) -> None:
-        made.checksum = crc32(view, tail.checksum)
+    def _grow(self, tail: Chunk, made: Chunk, outputs: NDArray[np.float32], views: Sequence[memoryview]) -> None:
+        made.checksum = _checksum(views, tail.checksum)
         held = self.outputs.of(tail)
         whole = outputs if held is None else np.concatenate([held, outputs])
         tail.grown(made)
@@ -309,3 +313,10 @@ class Recent:
         _log.error("chunk_dropped", number=first, problem=problem)
         delete_chunk(self._db, first)
         take_numbers(self._db, SPOILT, 1)
+
+
+def _checksum(views: Sequence[memoryview], before: int = 0) -> int:
+    """The CRC-32 of what lies one after the other."""
+    for view in views:
+        before = crc32(view, before)
+    return before

@@ -1,6 +1,7 @@
 """What a source yields and what the store gives back."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -76,9 +77,11 @@ class SampleBatch:
 
     Attributes:
         ids, times: n entries each.
-        features: (n, ...) per model input.
+        features: (n, ...) per model input; empty where ``portions`` hold them.
         groups, holdouts, tasks: n entries each, or empty where no sample has one.
         faulty: (n, f) bool, readings that are taken for broken, the model's inputs side by side; None: none is.
+        portions: features of some samples after the other, where putting them side by side would copy much.
+        screened: every reading was looked at: those that are not finite are in ``faulty``.
     """
 
     ids: list[str]
@@ -88,9 +91,24 @@ class SampleBatch:
     holdouts: list[bool] = field(default_factory=list)
     tasks: list[str | None] = field(default_factory=list)
     faulty: NDArray[np.bool_] | None = None
+    portions: Sequence[FeatureArrays] = ()
+    screened: bool = False
+
+    @property
+    def in_portions(self) -> Sequence[FeatureArrays]:
+        """The features as they lie in memory, one portion after the other."""
+        return self.portions or (self.features,)
+
+    @property
+    def whole(self) -> FeatureArrays:
+        """(n, ...) per model input: a copy where they lie in portions."""
+        if not self.portions:
+            return self.features
+        names = self.portions[0]
+        return {name: np.concatenate([portion[name] for portion in self.portions]) for name in names}
 
     def rows(self, start: int, stop: int) -> "SampleBatch":
-        """Samples ``start`` to before ``stop``; no reading is taken for broken yet."""
+        """Samples ``start`` to before ``stop`` of a batch in one portion; no reading is taken for broken yet."""
         return SampleBatch(
             self.ids[start:stop],
             self.times[start:stop],
@@ -99,6 +117,10 @@ class SampleBatch:
             self.holdouts[start:stop],
             self.tasks[start:stop],
         )
+
+    def without_features(self) -> "SampleBatch":
+        """The same samples, with neither features nor what is said of them."""
+        return SampleBatch(self.ids, self.times, {}, self.groups, self.holdouts, self.tasks)
 
     @classmethod
     def of(cls, samples: list[Sample]) -> "SampleBatch":

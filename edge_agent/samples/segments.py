@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -44,8 +44,10 @@ class Segments:
         """
         make_directory(self._folder, files=self._files)
 
-    def append(self, number: int, rows: bytes | memoryview) -> int:
-        """Write at the end of a file; returns where it begins. A file that was begun and has gone is not made again.
+    def append(self, number: int, rows: Sequence[bytes | memoryview]) -> int:
+        """Write at the end of a file, one portion after the other; returns where the first begins.
+
+        A file that was begun and has gone is not made again.
 
         Raises:
             StorageError: the disk refused; what was written of it is nobody's.
@@ -56,8 +58,10 @@ class Segments:
                 path.stat()
             descriptor = self._files.open_part(path)
             try:
-                start = os.fstat(descriptor).st_size
-                self._files.write_at(descriptor, rows, start)
+                end = start = os.fstat(descriptor).st_size
+                for portion in rows:
+                    self._files.write_at(descriptor, portion, end)
+                    end += len(portion)
             finally:
                 os.close(descriptor)
         self._begun.add(number)

@@ -27,7 +27,7 @@ def check_batch(batch: SampleBatch, predicted: Predicted) -> None:
         DataError: lengths, an id or a time are wrong (named).
     """
     n = len(batch.ids)
-    lengths = {len(batch.times), len(predicted.outputs), *(len(array) for array in batch.features.values())}
+    lengths = {len(batch.times), len(predicted.outputs), *_lengths(batch)}
     lengths |= {len(column) for column in (batch.groups, batch.holdouts, batch.tasks) if column}
     if lengths != {n}:
         raise DataError(f"{n} sample ids stand beside columns of {sorted(lengths)} rows")
@@ -38,6 +38,12 @@ def check_batch(batch: SampleBatch, predicted: Predicted) -> None:
     if not fit.all():
         row = int(np.flatnonzero(~fit)[0])
         raise DataError(f"sample {batch.ids[row]!r}: time {batch.times[row]} is no time in seconds since 1970")
+
+
+def _lengths(batch: SampleBatch) -> set[int]:
+    """Rows of each input, in all portions."""
+    names = {name for features in batch.in_portions for name in features}
+    return {sum(len(features.get(name, ())) for features in batch.in_portions) for name in names}
 
 
 def made_chunk(
@@ -82,7 +88,9 @@ def parts_of(batch: SampleBatch, proof_share: float) -> NDArray[np.uint8]:
     if any(batch.groups):
         keys = [name if group is None else group for name, group in zip(batch.ids, batch.groups, strict=True)]
     parts[proof_rows(keys, proof_share)] = PART_NUMBERS[Part.PROOF]
-    parts[~finite_rows(batch.features, n)] = PART_NUMBERS[Part.UNFIT]
+    if not batch.screened:
+        finite = np.concatenate([finite_rows(features) for features in batch.in_portions])
+        parts[~finite] = PART_NUMBERS[Part.UNFIT]
     if batch.holdouts:
         parts[np.array(batch.holdouts, np.bool_)] = PART_NUMBERS[Part.HOLDOUT]
     if batch.faulty is not None:

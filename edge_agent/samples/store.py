@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edge_agent.link.database import Database
 from edge_agent.samples.chunk import PART_NUMBERS
 from edge_agent.samples.join import LabelJoin, count
@@ -124,14 +127,14 @@ class SampleStore:
         check_batch(batch, predicted)
         with self._changing():
             fresh = self._fresh(batch.ids)
-            features = self._layout.matrix(batch.features, fresh)
+            features = self._matrices(batch, fresh)
             joined: list[LabelledRow] = []
             if batch.ids if fresh is None else fresh:
                 model = (predicted.bundle, predicted.weights, predicted.version, predicted.cohort)
                 made = made_chunk(
                     batch,
                     fresh,
-                    first=self._recent.numbers.take(SAMPLE, len(features)),
+                    first=self._recent.numbers.take(SAMPLE, sum(map(len, features))),
                     layout=self._number,
                     model=self._recent.model_number(model),
                     row_bytes=self._layout.row_bytes,
@@ -246,6 +249,12 @@ class SampleStore:
     def _view(self) -> Iterator[View]:
         with self._db.transaction():
             yield View(self._db, self._layout, self._segments, absent_is_spoilt=True)
+
+    def _matrices(self, batch: SampleBatch, rows: list[int] | None) -> list[NDArray[np.uint8]]:
+        """The features of some rows as they are stored, in one portion or more; None: of all rows."""
+        if rows is not None:
+            return [self._layout.matrix(batch.whole, rows)]
+        return [self._layout.matrix(features, None) for features in batch.in_portions]
 
     def _fresh(self, ids: Sequence[str]) -> list[int] | None:
         """Rows of samples that are not stored, each once; None: all of them."""

@@ -1,19 +1,28 @@
 """Many reads of the source as one transaction, and every one of them as if it had been alone."""
 
 import queue
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from edge_agent.drift.faults import FaultState, step
 from edge_agent.errors import DataError
+from edge_agent.link.database import open_database
 from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.gathering import gather, put_together
 from edge_agent.runtime.pipeline import Recordable
+from edge_agent.runtime.screen import Screen
 from edge_agent.samples.record import Label, SampleBatch
+from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import Served
+from edge_agent.wire.manifest import TensorSpec
+from tests.drift.faults.sensors import manifest_of, params_of
 from tests.runtime.bench import Parts, samples
 
 WEIGHTS = ("a" * 64, "b" * 64)
@@ -116,3 +125,63 @@ def test_no_more_is_gathered_than_told_and_nothing_is_waited_for() -> None:
     assert len(gather(waiting, waiting.get(), most_samples=1)) == 1
     assert len(gather(waiting, waiting.get(), most_samples=10_000)) == 6
     assert waiting.empty()
+
+
+WIDTH = 10_000
+"""Values a sample: four samples are more than are put side by side."""
+
+
+def wide(first: int, count: int) -> Recordable:
+    x = np.random.default_rng(first).normal(size=(count, WIDTH)).astype(np.float32)
+    ids, rows = [f"s{first + row}" for row in range(count)], np.arange(count, dtype=np.float32)[:, None]
+    served = Served(rows, "c" * 64, WEIGHTS[0], 1, "root")
+    return Recordable(SampleBatch(ids, [float(first + row) for row in range(count)], {"x": x}), served, [])
+
+
+def stored(place: Path, groups: list[list[Recordable]]) -> tuple[list[str], NDArray[np.float32]]:
+    """What a store gives back once it has been opened again."""
+    place.mkdir()
+    inputs = [TensorSpec(name="x", dtype="float32", shape=["batch", WIDTH])]
+    for group in [*groups, []]:
+        db = open_database(place / "samples.db", synchronous="NORMAL")
+        given_by: dict[str, Any] = {"proof_share": 0.0, "max_samples": 100, "label_wait_s": 1e9}
+        store = SampleStore(db, inputs=inputs, classes=None, **given_by)
+        for batch, served in put_together(group)[0] if group else []:
+            store.add(batch, served, 0.0)
+        found = store.feature_set(None, 100)
+        db.close()
+    return found.ids, found.features["x"]
+
+
+def test_wide_samples_stay_where_they_are_and_are_stored_as_if_they_had_come_alone(tmp_path: Path) -> None:
+    items = [wide(0, 4), wide(4, 4), wide(2, 4), wide(8, 1)]  # of the third, two are stored already
+    items[1].batch.features["x"][1, 7] = np.nan  # type: ignore[union-attr]
+    ((batch, _),) = put_together(items)[0]
+    assert [len(portion["x"]) for portion in batch.portions] == [4, 4, 4, 1]
+    assert all(portion["x"] is item.batch.features["x"] for portion, item in zip(batch.portions, items, strict=True))  # type: ignore[union-attr]
+
+    together = stored(tmp_path / "together", [items])
+    alone = stored(tmp_path / "alone", [[item] for item in items])
+
+    assert together[0] == alone[0] == ["s0", "s1", "s2", "s3", "s4", "s6", "s7", "s8"]
+    np.testing.assert_array_equal(together[1], alone[1])
+    apart = stored(tmp_path / "apart", [[items[0], items[1]]])
+    np.testing.assert_array_equal(apart[1][:4], items[0].batch.features["x"])  # type: ignore[union-attr]
+
+
+def test_what_is_not_finite_is_found_in_its_portion() -> None:
+    items = [wide(0, 4), wide(4, 4), wide(8, 4)]
+    items[1].batch.features["x"][2, 5] = np.inf  # type: ignore[union-attr]
+    ((batch, _),) = put_together(items)[0]
+    manifest = manifest_of((WIDTH,))
+    nothing = np.zeros((40, WIDTH), np.float32)
+    params = params_of(nothing, manifest)
+    seen = Screen(params, ("x0",)).seen(replace(batch, portions=[{"x0": one["x"]} for one in batch.portions]))
+    assert seen is not None
+    assert [len(one) for one in seen] == [4, 4, 4]
+    state, broken = FaultState.start(params), []
+    for one in seen:
+        state, screened = step(params, state, one)
+        broken.append(None if screened.faulty is None else np.argwhere(screened.faulty).tolist())
+    assert broken == [None, [[2, 5]], None]
+    assert Screen(params, ("absent",)).seen(batch) is None

@@ -53,4 +53,4 @@ def test_missing_and_misshapen_inputs_and_blobs_are_refused_by_name() -> None:
 def test_rows_with_a_feature_that_is_not_finite_are_found() -> None:
     x = np.zeros((3, 2), dtype=np.float32)
     x[1, 0], x[2, 1] = np.nan, np.inf
-    assert finite_rows({"x": x, "k": np.zeros(3, dtype=np.int64)}, 3).tolist() == [True, False, False]
+    assert finite_rows({"x": x, "k": np.zeros(3, dtype=np.int64)}).tolist() == [True, False, False]
