@@ -20,7 +20,7 @@ from edge_agent.errors import DataError
 Floats = NDArray[np.float64]
 
 AXES, AXES_ROWS = 16, 1000
-COLUMNS_CAP = 4096
+COLUMNS_CAP = 256
 NARROW = 512
 SHARE_COLUMNS = 15
 """Classes whose probabilities are averaged on their own, the most frequent ones."""
@@ -36,7 +36,7 @@ class SignalMap:
 
     Attributes:
         inputs, embedded: columns of features and embeddings; rows of other widths are refused.
-        columns: (c,) int64 of the columns that are looked at, at most 4096.
+        columns: (c,) int64 of the columns that are looked at, at most 256.
         centre, rate: (c,) mean, and factor to unit spread (over the root of the block's columns).
         axes: (q, c) principal axes, q <= 16.
         spread: (q,) standard deviation along each.

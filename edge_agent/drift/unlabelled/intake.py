@@ -1,8 +1,9 @@
 """Features to the channels that are judged one by one: at most 256, however many features there are.
 
 Up to 256 features are channels themselves. Readings of sensors in a window, named ``name[0]``, ``name[1]`` ... with the
-sensors in turn, give three channels a sensor: mean, spread and roughness over the window. Of more than 256 features 192
-are channels, and all others are told by 64 sums with random signs, of standardised values.
+sensors in turn, give three channels a sensor: mean, spread and roughness over the window. Of more than 256 features 64
+are channels, and the others are told by 64 sums with random signs, of standardised values; of 3,072 features and more
+every third, fifth ... goes into the sums, about 1,024 of them.
 """
 
 import re
@@ -14,18 +15,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.drift.observed import all_finite
+
 CHANNELS_CAP = 256
-ALONE = 192
+ALONE = 64
 GROUPS = 64
+SUMMED = 1024
+"""Features that are summed, about, where there are very many: a sample costs little more, however many it has."""
 _SENSORS_CAP = CHANNELS_CAP // 3
 _LEAST_WINDOW = 8
-_LOST_SHARE = 0.02
-"""Of a group's features: where more are missing, its sum varies visibly less than it should."""
+_SLICE = 32
 _SIGNS_SEED = 20_260_101
 _CAP = 4.0
 _ELEMENT = re.compile(r"(.*)\[(\d+)\]")
 
-Kind = Literal["features", "windows", "groups"]
+Kind = Literal["features", "windows", "sums"]
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,8 @@ class Intake:
         features: expected in a row.
         sensors: of windows; 0 otherwise.
         names, units: of the channels; a window's sensor has three of one name.
-        alone: (192,) which features are channels themselves; empty unless ``groups``.
-        centre, per_unit: (others,) float32 of the features that are told in groups.
+        alone: (64,) which features are channels themselves; empty unless ``sums``.
+        centre, per_unit: (summed,) float32 of the features that are told by sums; a unit of 0: a channel itself.
     """
 
     kind: Kind
@@ -65,12 +69,13 @@ class Intake:
         if count <= CHANNELS_CAP:
             return cls("features", count, 0, tuple(names), tuple(units), nothing, none, none)
         alone = np.linspace(0, count - 1, ALONE).astype(np.int64)
-        rest = np.delete(features, alone, axis=1)
-        centre, per_unit = _scale(rest)
+        places = np.arange(0, count, stride_of(count))
+        centre, per_unit = _scale(features[:, places])
+        per_unit[np.isin(places, alone)] = 0.0
         groups = [f"group {number + 1} of {GROUPS}" for number in range(GROUPS)]
         named = (*(names[place] for place in alone), *groups)
         return cls(
-            "groups", count, 0, named, (*(units[place] for place in alone), *[""] * GROUPS), alone, centre, per_unit
+            "sums", count, 0, named, (*(units[place] for place in alone), *[""] * GROUPS), alone, centre, per_unit
         )
 
     @property
@@ -79,27 +84,40 @@ class Intake:
         return len(self.names)
 
     @cached_property
-    def _others(self) -> NDArray[np.int64]:
-        return np.delete(np.arange(self.features), self.alone)
+    def _stride(self) -> int:
+        return 1 if len(self.centre) == self.features else stride_of(self.features)
 
     @cached_property
-    def _size(self) -> np.float32:
-        """Of the random signs: one over the root of a group's size; a group is a stretch of the others."""
-        return np.float32(1.0 / np.sqrt(max(1.0, len(self.centre) / GROUPS)))
+    def _reach(self) -> NDArray[np.float32]:
+        """(summed,) by how much one may be away from its centre: ``_CAP`` deviations."""
+        units = np.abs(self.per_unit)
+        return np.asarray(_CAP / np.where(units > 0, units, 1.0), np.float32)
 
     @cached_property
-    def _scaled(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """(f,) centre, and signed units: 0 for those that are channels themselves, so that nothing is picked out."""
-        rng = np.random.default_rng(_SIGNS_SEED)
-        signs = rng.choice(np.array([-1.0, 1.0], np.float32), len(self.centre))
-        centre, per_unit = np.zeros((2, self.features), np.float32)
-        centre[self._others], per_unit[self._others] = self.centre, self.per_unit * signs * self._size
-        return centre, per_unit
+    def _signed(self) -> NDArray[np.float32]:
+        """(summed,) signed units over the root of a group's size; 0 for those that are channels themselves."""
+        others = np.flatnonzero(self.per_unit)
+        signed = np.zeros(len(self.centre), np.float32)
+        signed[others] = np.random.default_rng(_SIGNS_SEED).choice(np.array([-1.0, 1.0], np.float32), len(others))
+        return signed * self.per_unit * np.float32(1.0 / np.sqrt(max(1.0, len(others) / GROUPS)))
 
     @cached_property
     def _starts(self) -> NDArray[np.int64]:
-        """Where each group begins among all features."""
-        return self._others[np.linspace(0, len(self.centre), GROUPS, endpoint=False).astype(np.int64)]
+        """Where each group begins among the summed, so that all have as many that are no channels themselves."""
+        others = np.flatnonzero(self.per_unit)
+        return others[np.linspace(0, len(others), GROUPS, endpoint=False).astype(np.int64)]
+
+    def all_finite(self, features: NDArray[Any]) -> bool:
+        """Whether all that is looked at is finite, as far as channels would not show it.
+
+        Args:
+            features: (n, f).
+        """
+        return self.kind == "features" or all_finite(self.summed(features))
+
+    def summed(self, features: NDArray[Any]) -> NDArray[Any]:
+        """(n, f) those that are told by sums: of very many every so-and-so-manieth; a view."""
+        return features[:, :: self._stride] if self.kind == "sums" else features
 
     def __call__(self, features: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[Any]:
         """(n, channels) float64 (float32 or float64 where features are channels), NaN where a channel has no value.
@@ -114,7 +132,7 @@ class Intake:
             return features if missing is None else np.where(missing, np.nan, features)
         if self.kind == "windows":
             return self._summaries(features, missing)
-        return self._grouped(features, missing)
+        return self._with_sums(features, missing)
 
     def _summaries(self, features: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[np.float64]:
         """A sensor without a value in half of a window has no channels there."""
@@ -133,25 +151,46 @@ class Intake:
         enough = 2 * count >= windows.shape[1]
         return np.concatenate([np.where(enough, part, np.nan) for part in (mean, spread, rough)], axis=1)
 
-    def _grouped(self, features: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[np.float64]:
-        """What is missing among the others counts as their centre; a group of which more is missing has no value."""
-        centre, per_unit = self._scaled
-        told = features - centre
-        told *= per_unit
-        np.clip(told, -_CAP * self._size, _CAP * self._size, out=told)
-        alone = features[:, self.alone].astype(np.float64)
-        if missing is None:
-            return np.concatenate([alone, np.add.reduceat(told, self._starts, axis=1)], axis=1)
-        told[missing] = 0.0
-        alone = np.where(missing[:, self.alone], np.nan, alone)
-        sums = np.add.reduceat(told, self._starts, axis=1).astype(np.float64)
-        gone = missing.astype(np.float64)
-        gone[:, self.alone] = 0.0
-        lost = np.add.reduceat(gone, self._starts, axis=1)
-        own = np.zeros(self.features)
-        own[self._others] = 1.0
-        sizes = np.add.reduceat(own, self._starts)
-        return np.concatenate([alone, np.where(lost > _LOST_SHARE * sizes, np.nan, sums)], axis=1)
+    def _with_sums(self, features: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[np.float64]:
+        """A sum of which something is missing has no value."""
+        channels = np.empty((len(features), self.channels))
+        alone, sums = channels[:, : len(self.alone)], channels[:, len(self.alone) :]
+        alone[:] = features[:, self.alone]
+        some, gone = self.summed(features), None if missing is None else self.summed(missing)
+        for start in range(0, len(some), _SLICE):
+            rows = slice(start, start + _SLICE)
+            sums[rows] = self._sums(some[rows], None if gone is None else gone[rows])
+        if missing is not None and gone is not None:
+            alone[missing[:, self.alone]] = np.nan
+            sums[self._lost(gone)] = np.nan
+        return channels
+
+    def _sums(self, some: NDArray[Any], gone: NDArray[np.bool_] | None) -> NDArray[np.float32]:
+        """(n, 64) of few rows: what is made on the way stays in the processor's cache."""
+        told = np.empty(some.shape, np.float32)
+        np.subtract(some, self.centre, out=told, casting="same_kind")
+        np.minimum(np.maximum(told, -self._reach, out=told), self._reach, out=told)
+        told *= self._signed
+        if gone is not None:
+            told[gone] = 0.0
+        return np.asarray(np.add.reduceat(told, self._starts, axis=1))
+
+    def _lost(self, gone: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """(n, 64) sums of which something is missing: without it they vary visibly less than they should."""
+        return np.asarray(np.logical_or.reduceat(gone & (self._signed != 0), self._starts, axis=1))
+
+
+def of_all(features: int, alone: NDArray[np.int64], column: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(features,) a column that an older bundle has of those that are no channels themselves; 0 for the channels."""
+    whole = np.zeros(features, np.float32)
+    whole[np.delete(np.arange(features), alone)] = column
+    return whole
+
+
+def stride_of(features: int) -> int:
+    """Of so many features every such a one is summed: odd, so that it is no column of a picture."""
+    stride = max(1, features // SUMMED)
+    return stride - 1 + stride % 2
 
 
 def windowed_sensors(names: Sequence[str]) -> int:

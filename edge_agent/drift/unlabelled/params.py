@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.unlabelled.combination import Groups, Scale
 from edge_agent.drift.unlabelled.filters import GAINS, VIEWS, view_deviations
-from edge_agent.drift.unlabelled.intake import Intake, Kind
+from edge_agent.drift.unlabelled.intake import Intake, Kind, of_all
 from edge_agent.drift.unlabelled.normal_scores import ScoreTable
 from edge_agent.drift.unlabelled.scoring import Scoring
 from edge_agent.drift.unlabelled.signals import COMPARISONS, MEMORY_GAIN, SLOW, together, turn_spreads, turns
@@ -284,15 +284,18 @@ class LabelFreeParams:
     def _read(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]]) -> Self:
         given = spec.parameters
         names, units, *said = json.loads(arrays["names"].tobytes())
+        kind, features = given["intake"], int(given["features"])
+        told = [arrays["group_centre"], arrays["group_per_unit"]]
+        if kind == "groups":  # so older bundles have it: all but those that are channels themselves are summed
+            kind, told = "sums", [of_all(features, arrays["alone"], column) for column in told]
         intake = Intake(
-            cast(Kind, given["intake"]),
-            int(given["features"]),
+            cast(Kind, kind),
+            features,
             int(given["sensors"]),
             tuple(names),
             tuple(units),
             arrays["alone"],
-            arrays["group_centre"],
-            arrays["group_per_unit"],
+            *told,
         )
         scoring = Scoring(
             intake,

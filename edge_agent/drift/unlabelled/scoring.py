@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.observed import Observed, all_finite
+from edge_agent.drift.observed import Observed
 from edge_agent.drift.products import by_batch
 from edge_agent.drift.unlabelled.answers import (
     SHARES_CAP,
@@ -165,7 +165,7 @@ class Scoring:
             seen: batches of ``size`` samples, one after the other; each scores as it would alone, bit for bit.
         """
         features = self._fitting(seen)
-        whole = seen.faulty is None and (self.intake.kind == "features" or all_finite(features))
+        whole = seen.faulty is None and self.intake.all_finite(features)
         if not whole or (self.outputs and self.classes is None and not np.isfinite(seen.outputs).all()):
             return None
         channels = self.intake(features, None)
