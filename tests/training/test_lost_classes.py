@@ -62,7 +62,8 @@ def test_a_class_of_two_percent_that_is_lost_is_found(rows: int, within: int) ->
     rng = np.random.default_rng(1)
 
     def lost(look: int, labels: NDArray[np.int64], right: Right, rng: np.random.Generator) -> Right:
-        return right & (labels != RARE)
+        kept: Right = right & (labels != RARE)
+        return kept
 
     found = [line(rng, lost, looks=within, rows=rows, rare=0.02) for _ in range(40)]
     assert sum(one is not None for one in found) >= 36
@@ -73,8 +74,8 @@ def test_it_is_found_and_named_where_gains_elsewhere_hide_it() -> None:
     rng = np.random.default_rng(2)
 
     def hidden(look: int, labels: NDArray[np.int64], right: Right, rng: np.random.Generator) -> Right:
-        kept = np.where(right, rng.random(len(labels)) > 0.01, rng.random(len(labels)) < 0.4)
-        return kept & (labels != RARE)
+        kept: Right = np.where(right, rng.random(len(labels)) > 0.01, rng.random(len(labels)) < 0.4) & (labels != RARE)
+        return kept
 
     found = [line(rng, hidden, looks=18, rows=256, rare=0.02, release=0.85) for _ in range(20)]
     assert sum(one is not None and one[1] == RARE for one in found) >= 18
@@ -85,7 +86,8 @@ def test_a_good_time_does_not_hide_what_comes_after_it() -> None:
     rng = np.random.default_rng(3)
 
     def later(look: int, labels: NDArray[np.int64], right: Right, rng: np.random.Generator) -> Right:
-        return right & ((labels != RARE) | (look < 100))
+        kept: Right = right & ((labels != RARE) | (look < 100))
+        return kept
 
     found = [line(rng, later, looks=130, rows=64, rare=0.02) for _ in range(20)]
     assert all(one is None or one[0] > 100 for one in found)

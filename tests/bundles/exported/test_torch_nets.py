@@ -122,7 +122,8 @@ def test_gradients_where_sequences_have_any_length(length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("architecture", "opset"), [("temporal", 13), ("text", 13), ("encoder", 14), ("mobile", 15), ("text", 20)]
+    ("architecture", "opset"),
+    [("temporal", 13), ("text", 13), ("encoder", 14), ("mobile", 15), ("residual", 16), ("text", 19), ("text", 20)],
 )
 def test_gradients_at_other_opsets(architecture: str, opset: int) -> None:
     check_gradients(by_script(architecture, opset=opset))
@@ -167,4 +168,14 @@ def test_gradients_of_a_net_exported_afresh_by_the_newer_exporter(architecture: 
     from tests.bundles.exported import architectures, exporting
 
     raw = exporting.by_dynamo(architecture, architectures.made(architecture))
+    check_gradients(Net(architecture, raw, folded=True))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("architecture", "opset"), [("mobile", 21), ("encoder", 22)])
+def test_gradients_at_other_opsets_of_the_newer_exporter(architecture: str, opset: int) -> None:
+    from tests.bundles.exported import architectures, exporting
+
+    raw = exporting.by_dynamo(architecture, architectures.made(architecture), opset=opset)
+    assert raw.opset_import[0].version == opset
     check_gradients(Net(architecture, raw, folded=True))

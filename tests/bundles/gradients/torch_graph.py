@@ -114,7 +114,7 @@ def _pad(a: Attributes, x: Tensor, pads: Tensor, value: Tensor = None, axes: Ten
             shape = [(before, after) if other == axis else (0, 0) for other in reversed(range(x.ndim))]
             x = F.pad(x, [width for pair in shape for width in pair])
         elif before or after:
-            rows = np.pad(np.arange(x.shape[axis]), (before, after), mode=mode)  # type: ignore[call-overload]  # by name
+            rows = np.pad(np.arange(x.shape[axis]), (before, after), mode=mode)
             x = _picked(x, axis, rows)
     return x
 
@@ -176,7 +176,7 @@ def _selu(a: Attributes, x: Tensor) -> Tensor:
 
 
 def _expand(a: Attributes, x: Tensor, shape: Tensor) -> Tensor:
-    return x.expand(torch.broadcast_shapes(x.shape, _numbers(shape)))
+    return x.expand(np.broadcast_shapes(tuple(x.shape), tuple(_numbers(shape))))
 
 
 def _constant(a: Attributes) -> Tensor:
