@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.channels import Block, channels_of
-from edge_agent.drift.faults.params import ARRAYS, SCALE_FACTOR, SPECIALS, FaultParams
+from edge_agent.drift.faults.params import ARRAYS, PILE_WINDOW, SCALE_FACTOR, SPECIALS, FaultParams
 from edge_agent.drift.reference import Reference
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import Manifest
@@ -26,11 +26,8 @@ UNORDERED_FACTOR = 8.0
 """Where the reference's order says nothing, how long a coarse sensor holds a value is not known from it."""
 HELD = 0.9
 """Where fewer values than this share of the readings are different, a sensor may hold a value."""
-PILE_WINDOW, PILE_STEP = 128, 32
-PILE_LEAST, PILE_FACTOR = 3, 1.5
-"""A window's highest may come so often, and so many times as often as in any of the reference, and half as much more.
-Measured on other stretches than are reported: a clip of the upper 5 % of 300 readings is found in 66-98 % of places, by
-a least of 5 and a factor of 2 in 35-87 %; odd windows without one 2 instead of 1, of 2,685."""
+PILE_STEP = 32
+PILE_LEAST = 5
 SHORT = 64
 STEADY = 2.5
 """A sensor whose windows of ``PILE_WINDOW`` readings span more than so many times the least one is not steady."""
@@ -184,7 +181,7 @@ def _piles(x: NDArray[np.float64]) -> dict[str, float | list[float]]:
     limits = []
     for extreme in (windows.max(axis=1), windows.min(axis=1)):
         most = int((windows == extreme[:, None]).sum(axis=1).max())
-        share = max(PILE_LEAST, math.ceil(PILE_FACTOR * (most + 1))) / size
+        share = max(PILE_LEAST, 2 * most + 3) / size
         limits.append(share if share < 0.5 and size >= LEAST_ROWS else 1.0)
     return {"pile_limit": limits}
 

@@ -124,7 +124,8 @@ class FaultParams:
 @dataclass(frozen=True)
 class PartParams:
     """Limits of one block's sensors, ready for use: physical limits are in ``limit_low`` and ``limit_high``, and the
-    changes of unit that some sensor may have in ``changes``."""
+    changes of unit that some sensor may have in ``changes``; ``pile_doubt``: (2, c) share of a window's readings that
+    may equal its highest, lowest, where those lie below (2, c) ``pile_inside``, of negatives for the lowest."""
 
     block: Block
     first: int
@@ -135,6 +136,8 @@ class PartParams:
     limit_high: NDArray[np.float64]
     run_limit: NDArray[np.float64]
     pile_limit: NDArray[np.float64]
+    pile_doubt: NDArray[np.float64]
+    pile_inside: NDArray[np.float64]
     zero: NDArray[np.bool_] | None
     changes: Changes
     none: NDArray[np.int64]
@@ -149,6 +152,7 @@ class PartParams:
         inner_low, inner_high = _inner(arrays["low"], arrays["high"])
         looked_at = arrays["unit"] > 0
         zero = arrays["zero"] > 0
+        ends = PILE_ENDS * (arrays["high"] - arrays["low"])
         return cls(
             block,
             first,
@@ -159,6 +163,8 @@ class PartParams:
             high,
             arrays["run_limit"],
             arrays["pile_limit"],
+            np.where(arrays["pile_limit"] < 1, PILE_DOUBT * (arrays["pile_limit"] - 1 / PILE_WINDOW), 1.0),
+            np.array([arrays["high"] - ends, -arrays["low"] - ends]),
             zero if zero.any() else None,
             Changes.of(params.channels.units[cut]),
             np.zeros(block.channels, np.int64),
@@ -166,6 +172,9 @@ class PartParams:
         )
 
 
+PILE_WINDOW, PILE_DOUBT, PILE_ENDS = 128, 0.75, 0.02
+"""A window that piles up at less than the reference's ends, by a fiftieth of its range, may do so three quarters as
+often as one that reaches them: there a sensor may stay, as humidity at 100 %."""
 MARGIN = 0.05
 """Of the reference's range: a reading so far outside begins to be looked at for a change of unit."""
 SCALE_FACTOR = 2.5

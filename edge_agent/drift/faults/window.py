@@ -45,7 +45,7 @@ def begun_anew(window: Window) -> Window:
 
 def is_odd(part: PartParams, window: Window) -> bool:
     """Whether a full window piles up at an end, or is much narrower than any of the reference."""
-    if np.count_nonzero(window.often > part.pile_limit * window.filled):
+    if np.count_nonzero(window.often > part.pile_doubt * window.filled) and np.count_nonzero(_piled(part, window)):
         return True
     return bool(((window.top[0] + window.top[1]) * FLAT < part.arrays["span"]).any())
 
@@ -55,6 +55,13 @@ def by_window(part: PartParams, window: Window) -> tuple[NDArray[np.bool_], NDAr
     nothing = np.zeros(window.top.shape, np.bool_)
     if window.filled < WINDOW:
         return nothing, nothing[0]
-    piled = window.often > part.pile_limit * window.filled
+    piled = _piled(part, window)
     piled &= window.often < _ALL * window.filled  # else it stands still
     return piled, as_good_as_still(part, -window.top[1], window.top[0])
+
+
+def _piled(part: PartParams, window: Window) -> NDArray[np.bool_]:
+    """(2, c) whether the highest, lowest of a full window came more often than they may."""
+    piled: NDArray[np.bool_] = window.often > part.pile_limit * window.filled
+    piled |= (window.often > part.pile_doubt * window.filled) & (window.top < part.pile_inside)
+    return piled
