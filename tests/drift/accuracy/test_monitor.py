@@ -101,6 +101,22 @@ def test_after_a_refusal_the_figure_comes_back_with_the_reference() -> None:
     assert found.windows == 3
 
 
+def test_a_window_within_which_something_changes_is_refused_and_the_next_is_judged_by_itself() -> None:
+    rng = np.random.default_rng(21)
+    along = POOL.features[:, 2] / POOL.features[:, 2].std()
+    tilted = np.exp(0.7 * np.clip(along, -3, 3))
+    quiet, moved = rng.choice(6000, 250), rng.choice(6000, 750, p=tilted / tilted.sum())
+    state, found = shown(PARAMS, AccuracyState.start(PARAMS), POOL.take(np.concatenate([quiet, moved[:250]])))
+    assert found is not None
+    assert found.refusal == "passing"
+    assert "within the window" in found.reason
+    assert np.isnan([found.value, found.low, found.high]).all()
+    _, after = shown(PARAMS, state, POOL.take(moved[250:]))
+    assert after is not None
+    assert not after.refused
+    assert after.low <= POOL.take(moved[250:]).accuracy <= after.high
+
+
 def test_broken_rows_are_left_out_and_too_many_refused() -> None:
     rows = POOL.take(np.arange(500))
     few, many = rows.features.copy(), rows.features.copy()
