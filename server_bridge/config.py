@@ -59,7 +59,8 @@ class StrategySection(Section):
     a flagged gateway first evaluates the models of at most so many other cohorts and trains in the best, if its loss is
     at most `candidate_delta` above what that model has on its own members' data (`clma`, `clma-paper`); 0: none.
     With `best_start` gateways of one cohort for whose drift none of these is good enough train, in the round that
-    regroups them, from the one with clearly the least loss on their samples.
+    regroups them, from the one with clearly the least loss on their samples; from the root's if all of these are above
+    `chance_loss`, the loss of a model that knows nothing (ln of the classes for cross-entropy; left out: not asked).
     """
 
     name: Literal["clma", "clma-paper", "fedavg", "fedadam"] = "clma"
@@ -80,6 +81,7 @@ class StrategySection(Section):
     candidates: Annotated[int, Field(ge=0, le=16)] = 0
     candidate_delta: Annotated[float, Field(ge=0, le=1000)] = 0.1
     best_start: bool = False
+    chance_loss: Annotated[float, Field(gt=0, le=1000)] | None = None
 
 
 class TriggerSection(Section):

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-CohortId = str
+from server_bridge.cohorts.membership import ROOT, CohortId
+
 CANDIDATE_DELTA = 0.1
 Verdict = Literal["moves", "stays", "unknown"]
 
@@ -28,6 +29,7 @@ class CandidateRule:
         share: of the rise that may be left.
         errors: standard errors.
         least: samples; on fewer no choice is made.
+        chance: the loss of a model that knows nothing, ln(classes) for cross-entropy; infinite if not known.
 
     Source: Jothimurugesan et al. 2023, FedDrift, for the comparison with delta; the errors are ours.
     """
@@ -36,6 +38,7 @@ class CandidateRule:
     share: float = 0.25
     errors: float = 2.0
     least: int = 5
+    chance: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +119,10 @@ def best_start(rule: CandidateRule, choices: Sequence[Choice]) -> CohortId:
     """The cohort from whose model clients that leave one cohort for an unknown drift should train: theirs, or another.
 
     One for all of them: what they learn is compared as changes from one base. Another's only if its loss, over
-    all their samples, is the lowest and clearly below their own model's: by the error of the difference. None of these
-    models knows the drift, but they are not equally far from it, nor equally able to learn: a net that was taught one
-    drift after the other has few units left that still respond (docs/benchmarks.md, CIFAR-10).
+    all their samples, is the lowest and clearly below their own model's: by the error of the difference. Where all
+    are above ``chance``, losses tell how sure models are and not what they know; then it is the root's, which has
+    been taught the fewest drifts: of a net that was taught one after the other few units still respond, and it learns
+    the next one slowly (docs/benchmarks.md, CIFAR-10).
 
     Args:
         rule: on fewer samples than its ``least`` a client's scores do not count.
@@ -130,6 +134,8 @@ def best_start(rule: CandidateRule, choices: Sequence[Choice]) -> CohortId:
         return own
     pooled = {c: _pooled([scores[c] for scores in told]) for c in set(told[0]).intersection(*told[1:])}
     best = min(pooled, key=lambda cohort: (pooled[cohort].loss, cohort))
+    if pooled[best].loss > rule.chance:
+        return ROOT if ROOT in pooled else own
     clearly = pooled[own].loss - pooled[best].loss > math.hypot(pooled[own].error, pooled[best].error)
     return best if clearly else own
 

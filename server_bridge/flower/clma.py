@@ -71,7 +71,8 @@ class CLMA(FedAvg):
             for none.
         candidate_rule: what is good enough.
         best_start: flagged clients for whose drift none is good enough train, in the round that regroups them,
-            from the one of these models that has clearly the least loss on their samples (ours). Needs candidates.
+            from the one of these models that has clearly the least loss on their samples, or from the root's if none
+            is below the rule's chance (ours). Needs candidates.
         step_rule: when a cohort's step is taken back because most of its members report it as worse (ours);
             ``None`` for never.
         kwargs: FedAvg's.

@@ -1,5 +1,6 @@
 """Strategies by name, and what they remember."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -58,6 +59,7 @@ class StrategySettings:
         recognition: whether drifted clients join the cohort that their changes point to (``clma``).
         candidates: how many cohorts' models a flagged client evaluates before a round (``clma*``).
         candidate_delta: the loss that a known model may have above its level.
+        chance_loss: of a model that knows nothing, ln(classes) for cross-entropy; ``None`` if not known.
         best_start: whether flagged clients for whom none of these is good enough train from the best (``clma*``).
     """
 
@@ -79,6 +81,7 @@ class StrategySettings:
     candidates: int = 0
     candidate_delta: float = CANDIDATE_DELTA
     best_start: bool = False
+    chance_loss: float | None = None
 
 
 def make_strategy(
@@ -144,7 +147,7 @@ def make_strategy(
         defence=_defence(settings),
         recognition=RecognitionRule() if settings.recognition and not paper else None,
         candidates=settings.candidates,
-        candidate_rule=CandidateRule(delta=settings.candidate_delta),
+        candidate_rule=CandidateRule(delta=settings.candidate_delta, chance=settings.chance_loss or math.inf),
         best_start=settings.best_start,
         step_rule=None if paper else StepRule(),
         **nodes,

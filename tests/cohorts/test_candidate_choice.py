@@ -72,3 +72,15 @@ def _told(own: Score, other: Score, cohort: str = "c1") -> Choice:
 )
 def test_those_who_leave_one_cohort_begin_together_from_what_is_clearly_best(choices: list[Choice], best: str) -> None:
     assert best_start(CandidateRule(), choices) == best
+
+
+@pytest.mark.parametrize(("chance", "best"), [(1.0, "root"), (1.5, "c2"), (math.inf, "c2")])
+def test_where_all_are_worse_than_chance_the_root_is_begun_from(chance: float, best: str) -> None:
+    scores = {"c1": Score(3.0, 50, 0.1), "c2": Score(1.4, 50, 0.1), "root": Score(3.5, 50, 0.1)}
+    choice = choose(CandidateRule(), "c1", scores, {})
+    assert best_start(CandidateRule(chance=chance), [choice]) == best
+    assert best_start(CandidateRule(chance=1.0), [choose(CandidateRule(), "c1", _only(scores, "c1", "c2"), {})]) == "c1"
+
+
+def _only(scores: dict[str, Score], *cohorts: str) -> dict[str, Score]:
+    return {cohort: scores[cohort] for cohort in cohorts}

@@ -1,6 +1,7 @@
 """The strategies that are compared, and one run of one of them."""
 
 import json
+import math
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -17,6 +18,7 @@ from server_bridge.flower.records import as_float32, prepare_process
 from server_bridge.flower.strategies import StrategyName, StrategySettings, make_strategy
 from tests.benchmarks.cifar_data.clients import CifarFleet, Monitors, clients_of
 from tests.benchmarks.cifar_data.grid import CountingGrid, RoundAccount
+from tests.benchmarks.cifar_data.images import CLASSES
 
 REFERENCE = "reference"
 RELIABLE, BEST_START = "ours, reliability", "ours, best start"
@@ -36,7 +38,13 @@ def strategy_of(arm: str, participation: float, flagged: Flagged | None = None) 
 
         strategy: FedAvg = clma.CLMA()
     elif arm == BEST_START:
-        settings = StrategySettings(name=OURS[arm], min_nodes=MOST_NODES, candidates=MOST_CANDIDATES, best_start=True)
+        settings = StrategySettings(
+            name=OURS[arm],
+            min_nodes=MOST_NODES,
+            candidates=MOST_CANDIDATES,
+            best_start=True,
+            chance_loss=math.log(CLASSES),
+        )
         strategy = make_strategy(settings, flagged=flagged)
     else:
         strategy = make_strategy(StrategySettings(name=OURS[arm], min_nodes=MOST_NODES))
