@@ -31,9 +31,10 @@ from edge_agent.wire.manifest import Manifest, MonitorSpec
 DEFAULT_ORDER = (LOSS_LEVEL, LOSS_RISE)
 """Of the labelled monitors that a bundle has, the first decides where the settings name none."""
 TOLERABLE_RATE = 2e-3
-"""False alarms a batch. A monitor that promises more than this, because its reference is too short for less, is not
-chosen where the settings name none, and without labels only warns: one flag in 500 batches of 32 is one in 16,000
-samples. A rate that was asked for at the build, and could have been lower, is the operator's own."""
+"""False alarms a batch. A monitor whose threshold is that of more, because its reference is too short for less, is not
+chosen where the settings name none: one flag in 500 batches of 32 is one in 16,000 samples. One whose threshold aims at
+fewer than its reference can promise is, and without labels only warns. A rate that was asked for at the build, and
+could have been lower, is the operator's own."""
 
 
 @dataclass(frozen=True)
@@ -151,10 +152,15 @@ def is_unproven(spec: MonitorSpec | None) -> bool:
     """Whether a monitor's reference was too short to promise few enough false alarms, or any rate at all."""
     if spec is None or spec.promise is None:
         return False
+    return spec.promise.lowest_rate > spec.false_alarm_rate or cries_wolf(spec)
+
+
+def cries_wolf(spec: MonitorSpec) -> bool:
+    """Whether a monitor's threshold is that of more false alarms than are tolerable, and nobody asked for so many."""
+    if spec.promise is None or spec.false_alarm_rate <= TOLERABLE_RATE:
+        return False
     lowest = spec.promise.lowest_rate
-    if lowest > spec.false_alarm_rate:
-        return True
-    return spec.false_alarm_rate > TOLERABLE_RATE and spec.false_alarm_rate <= lowest * (1 + 1e-9)
+    return lowest * (1 - 1e-9) <= spec.false_alarm_rate <= lowest * (1 + 1e-9)
 
 
 def _answers(manifest: Manifest, arrays: MonitorArrays) -> TaskAnswers | None:
@@ -204,7 +210,7 @@ def _served(manifest: Manifest, arrays: MonitorArrays) -> list[Watched]:
 def _first(manifest: Manifest, names: Sequence[str]) -> str:
     """The first that the bundle has, that is known, and that does not cry wolf; else the last."""
     known = (name for name in names if name in KINDS and name in manifest.monitors)
-    return next((name for name in known if not is_unproven(manifest.monitors[name])), names[-1])
+    return next((name for name in known if not cries_wolf(manifest.monitors[name])), names[-1])
 
 
 def _spec(manifest: Manifest, name: str) -> MonitorSpec:

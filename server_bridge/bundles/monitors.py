@@ -1,5 +1,6 @@
 """All monitors of a bundle, calibrated on one reference to what the operator wants of false alarms."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,14 +22,12 @@ from server_bridge.bundles.data import LabelledData
 from server_bridge.bundles.makers import MAKERS, PLAIN_MAKERS
 from server_bridge.bundles.rates import rate_of_times
 from server_bridge.bundles.reference import reference_of
-from server_bridge.bundles.support import Asked, Maker, PlainMaker, Support
+from server_bridge.bundles.support import EFFECTIVE_LEAST, Asked, Maker, PlainMaker, Support
 from server_bridge.bundles.wish import Wish
 
-EFFECTIVE_LEAST = 10.0
-"""Independent batches. On a reference with fewer nothing is promised unless it is asked for: it would be more than a
-false alarm in 20 batches. Then `loss-rise` judges labels by its own rule, and what judges without labels only warns."""
 AIMED_RATE = 2e-3
-"""False alarms a batch that such a monitor's threshold would have on a stream of the reference's own blocks."""
+"""False alarms a batch that a threshold would have on a stream of the reference's own blocks, where the reference
+cannot promise as few: what can be promised holds all the more, and nobody wants an alarm in 20 batches."""
 _ORDER_ROWS = 100
 
 Told = Callable[[str, float], None]
@@ -145,20 +144,16 @@ class _Task:
 
     def supports(self, makers: Sequence[Maker], notes: list[str]) -> dict[str, Support]:
         """What the reference is worth to each monitor that can be calibrated on it."""
-        rows, found = len(self.reference), {}
-        if self.wish.false_alarms is None and rows < EFFECTIVE_LEAST * self.batch_size:
-            notes.append(self._left_out(" and ".join(maker.name for maker in makers), rows / self.batch_size))
-            return {}
-        for maker in makers:
+        found: dict[str, Support] = {}
+        few = [one for one in makers if self.wish.false_alarms is None and self._needs(one) > len(self.reference)]
+        for needed in sorted({self._needs(one) for one in few}):
+            names = " and ".join(one.name for one in few if self._needs(one) == needed)
+            notes.append(f"{names} left out: {len(self.reference)} rows, {needed} are needed")
+        for maker in (one for one in makers if one not in few):
             try:
-                support = Support.of(maker.series(self.reference, self.batch_size), self.batch_size)
+                found[maker.name] = Support.of(maker.series(self.reference, self.batch_size), self.batch_size)
             except DataError as error:
                 self._unless_asked(maker.name, error, notes)
-                continue
-            if self._aims(support) and not maker.aims:
-                notes.append(self._left_out(maker.name, support.effective_batches))
-            else:
-                found[maker.name] = support
         return found
 
     def refuse_unsupported(self, supports: Mapping[str, Support]) -> None:
@@ -177,8 +172,8 @@ class _Task:
     def made(
         self, maker: Maker, support: Support, notes: list[str]
     ) -> tuple[MonitorSpec, dict[str, NDArray[Any]]] | None:
-        aimed = self._aims(support)
-        rate = AIMED_RATE if aimed else max(self.wanted, support.lowest_rate)
+        aimed = self._aims(maker, support)
+        rate = max(self.wanted, AIMED_RATE if aimed else support.lowest_rate)
         asked = Asked(self.batch_size, rate, self._rng(maker.name), partial(self.told, maker.name), aimed)
         asked.progress(0.0)
         try:
@@ -186,17 +181,7 @@ class _Task:
         except DataError as error:
             self._unless_asked(maker.name, error, notes)
             return None
-        words = self._said(rate)
-        if aimed:
-            words = f"none; aims at {words}, only warns"
-            worth = f"{support.effective_batches:.1f} independent batches of {self.batch_size}"
-            notes.append(
-                f"{maker.name} promises nothing and only warns: to it {len(self.reference)} rows are worth {worth}, "
-                f"{EFFECTIVE_LEAST:.0f} are needed"
-            )
-        elif rate > self.wanted:
-            words += ", the lowest supported"
-            notes.append(f"{maker.name} promises {words}; {self._said(self.wanted)} would need more rows")
+        words = self._promised(maker, support, rate, aimed=aimed, notes=notes)
         promise = spec.promise or PromiseSpec(
             lowest_rate=support.lowest_rate,
             block_rows=support.block_rows,
@@ -212,20 +197,39 @@ class _Task:
             return None
         return spec, dict(arrays)
 
-    def _aims(self, support: Support) -> bool:
-        """Whether the reference is worth too little for a promise that nobody asked for."""
+    def _needs(self, maker: Maker) -> int:
+        """Rows without which nothing is made of it unless it is asked for."""
+        return max(maker.least_rows, math.ceil(maker.least_batches * self.batch_size))
+
+    def _aims(self, maker: Maker, support: Support) -> bool:
+        """Whether the threshold is that of a rate which the reference cannot promise, and nobody asked for one."""
+        if maker.decides:
+            return not self.wish.asked and support.lowest_rate > max(self.wanted, AIMED_RATE)
         return self.wish.false_alarms is None and support.effective_batches < EFFECTIVE_LEAST
+
+    def _promised(self, maker: Maker, support: Support, rate: float, *, aimed: bool, notes: list[str]) -> str:
+        """The promise in words; what it lacks is noted."""
+        words, name = self._said(rate), maker.name
+        if aimed and not (maker.decides and support.promises):
+            worth = f"{support.effective_batches:.1f} independent batches of {self.batch_size}"
+            only = "" if maker.decides else " and only warns"
+            notes.append(
+                f"{name} promises nothing{only}: to it {len(self.reference)} rows are worth {worth}, "
+                f"{1 if maker.decides else EFFECTIVE_LEAST:.0f} are needed"
+            )
+            return f"none; aims at {words}{'' if maker.decides else ', only warns'}"
+        if aimed:
+            words = f"{self._said(support.lowest_rate)}, the lowest supported; aims at {words}"
+        elif rate > self.wanted:
+            words += ", the lowest supported"
+        if rate > self.wanted or aimed:
+            notes.append(f"{name} promises {words}; {self._said(self.wanted)} would need more rows")
+        return words
 
     def _unless_asked(self, name: str, error: DataError, notes: list[str]) -> None:
         if self.wish.asked:
             raise error
         notes.append(f"{name} is left out: {error.problem}")
-
-    def _left_out(self, names: str, effective: float) -> str:
-        return (
-            f"{names} left out: {len(self.reference)} rows are worth at most {effective:.1f} independent batches of"
-            f" {self.batch_size}, {EFFECTIVE_LEAST:.0f} are needed"
-        )
 
     def _rng(self, name: str) -> np.random.Generator:
         return np.random.default_rng((self.seed, crc32(name.encode())))

@@ -13,6 +13,9 @@ from edge_agent.drift.reference import Reference
 from edge_agent.wire.manifest import Manifest, MonitorSpec
 
 RATE_MOST = 0.5
+EFFECTIVE_LEAST = 10.0
+"""Independent batches. On a reference with fewer what judges without labels promises nothing unless that is asked for,
+and only warns: it would be more than a false alarm in 20 batches. With fewer batches of rows it is left out."""
 
 Made = tuple[MonitorSpec, Mapping[str, NDArray[Any]]]
 """The manifest's entry, and its arrays without the monitor's prefix."""
@@ -44,13 +47,16 @@ class Maker:
         name: in the manifest.
         series: (n,) or (n, k) what the monitor judges, by which the lowest rate is known beforehand.
         calibrate: gives the monitor.
-        aims: whether it is of use without a promise, as a warning; a monitor of losses is not: `loss-rise` stands by.
+        least_batches, least_rows: with fewer rows it is left out where nothing was asked for.
+        decides: whether its alarms are flags also where the reference can promise little; else it then only warns.
     """
 
     name: str
     series: Callable[[Reference, int], NDArray[Any]]
     calibrate: Callable[[Reference, Asked], Made]
-    aims: bool = False
+    least_batches: float = 0.0
+    least_rows: int = 0
+    decides: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,11 @@ class Support:
     lowest_rate: float
     effective_batches: float
     block_rows: int
+
+    @property
+    def promises(self) -> bool:
+        """Whether any rate can be promised at all."""
+        return self.lowest_rate < RATE_MOST
 
     @classmethod
     def of(cls, series: NDArray[Any], batch_size: int) -> "Support":

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from edge_agent.drift.observed import Observed
+from edge_agent.drift.policy.catalogue import promised_rate
 from edge_agent.drift.reference import Reference
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import Bundle, load_bundle
@@ -14,7 +15,7 @@ from edge_agent.wire.manifest import Manifest
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.data import LabelledData
 from server_bridge.bundles.makers import LABELLED_MAKERS
-from server_bridge.bundles.monitors import Monitors, calibrated
+from server_bridge.bundles.monitors import AIMED_RATE, Monitors, calibrated
 from server_bridge.bundles.rates import Rate, false_alarms_of
 from server_bridge.bundles.reference import reference_of, segments_of
 from server_bridge.bundles.wish import Wish
@@ -63,16 +64,22 @@ def test_few_rows_leave_the_published_rule_and_say_so(tmp_path: Path) -> None:
     bundle = build_bundle(mlp(), data, settings, tmp_path / "bundle", noted=told.extend)
     assert "loss-rise" in bundle.manifest.monitors
     assert not {"loss-level", "label-free", "accuracy"} & set(bundle.manifest.monitors)
-    assert any("64 rows are worth at most 2.0 independent batches of 32, 10 are needed" in note for note in told)
+    assert "loss-level left out: 64 rows, 256 are needed" in told
+    assert "label-free left out: 64 rows, 320 are needed" in told
 
 
-def test_the_default_takes_the_lowest_rate_that_is_supported(manifest: Manifest) -> None:
+def test_the_default_promises_the_lowest_rate_that_is_supported_and_aims_lower(manifest: Manifest) -> None:
     made = labelled(correlated(1600, 0.0, 1), manifest)
     spec = made.specs["loss-level"]
     assert spec.promise is not None
     assert spec.promise.effective_batches == pytest.approx(50, rel=0.2)
-    assert spec.false_alarm_rate == pytest.approx(spec.promise.lowest_rate)
-    assert spec.promise.words == f"1 per {1 / spec.false_alarm_rate:,.0f} batches, the lowest supported"
+    lowest = f"1 per {1 / spec.promise.lowest_rate:,.0f} batches, the lowest supported"
+    assert spec.promise.words == f"{lowest}; aims at 1 per 500 batches"
+    assert (spec.false_alarm_rate, promised_rate(spec)) == (AIMED_RATE, spec.promise.lowest_rate)
+    wish = Wish(false_alarms_of(f"{2 * spec.promise.lowest_rate}"))
+    asked = labelled(correlated(1600, 0.0, 1), manifest, wish=wish).specs["loss-level"]
+    assert asked.false_alarm_rate == pytest.approx(spec.promise.lowest_rate)
+    assert asked.parameters["threshold"] < spec.parameters["threshold"]
     assert any("would need more rows" in note for note in made.notes)
     assert any("the rows' order says nothing" in note for note in made.notes)
 
@@ -99,8 +106,18 @@ def test_a_lower_rate_than_supported_is_refused_with_the_way_out(manifest: Manif
 
 def test_the_lowest_may_be_asked_for_and_is_kept_in_words(manifest: Manifest) -> None:
     wish = Wish(false_alarms_of("1e-6"), lowest=True)
-    made = labelled(correlated(200, 0.0, 1), manifest, wish=wish)
-    assert made.specs["loss-level"].false_alarm_rate == pytest.approx(0.08, rel=0.3)
+    spec = labelled(correlated(200, 0.0, 1), manifest, wish=wish).specs["loss-level"]
+    assert promised_rate(spec) == pytest.approx(0.08, rel=0.3)
+    assert spec.false_alarm_rate == AIMED_RATE, "nobody wants more alarms than are tolerable"
+
+
+def test_too_few_rows_for_any_promise_still_decide_and_say_so(manifest: Manifest) -> None:
+    made = labelled(correlated(256, 0.97, 6), manifest)
+    spec = made.specs["loss-level"]
+    assert spec.promise is not None
+    assert spec.promise.effective_batches < 1
+    assert spec.promise.words == "none; aims at 1 per 500 batches"
+    assert any("loss-level promises nothing: to it 256 rows are worth 0." in note for note in made.notes)
 
 
 def test_losses_that_say_nothing_leave_a_monitor_out(manifest: Manifest) -> None:

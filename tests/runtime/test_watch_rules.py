@@ -42,8 +42,9 @@ def test_the_default_is_the_level_where_the_bundle_has_it(bundle: Bundle) -> Non
         (2e-3, 2e-3, "loss-level", "unlabelled"),
         (0.05, 0.05, "loss-rise", "never"),
         (0.05, 0.01, "loss-level", "unlabelled"),
+        (2e-3, 0.05, "loss-level", "never"),
     ],
-    ids=["few false alarms", "a reference too short for fewer", "as many as were asked for"],
+    ids=["few false alarms", "a reference too short for fewer", "as many as were asked for", "fewer aimed at"],
 )
 def test_a_monitor_that_had_to_promise_too_much_is_not_the_default_and_only_warns(
     bundle: Bundle, rate: float, lowest: float, rule: str, label_free: str

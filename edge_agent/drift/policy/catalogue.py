@@ -134,7 +134,12 @@ def monitor(name: str, spec: MonitorSpec, arrays: MonitorArrays) -> Monitor:
         return of_rule(LossRiseParams.from_spec(spec), rate=spec.false_alarm_rate)
     params = getattr(module, kind.params).from_spec(spec, arrays.get(name, {}))
     state = getattr(module, kind.state)
-    return Monitor(name, kind.role, spec.false_alarm_rate, params, spec.batch_size, module, state, kind.any_size)
+    return Monitor(name, kind.role, promised_rate(spec), params, spec.batch_size, module, state, kind.any_size)
+
+
+def promised_rate(spec: MonitorSpec) -> float:
+    """False alarms a batch that a monitor promises: a threshold may aim at fewer than its reference supports."""
+    return spec.false_alarm_rate if spec.promise is None else max(spec.false_alarm_rate, spec.promise.lowest_rate)
 
 
 def of_rule(params: LossRiseParams, *, rate: float | None = None) -> Monitor:

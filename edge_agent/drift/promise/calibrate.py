@@ -82,6 +82,7 @@ def calibrate(
     segments: NDArray[np.int64] | None = None,
     unsupported: bool = False,
     unshown: float = UNSHOWN,
+    effort: float = 1.0,
     progress: Callable[[float], None] | None = None,
 ) -> Promise:
     """The threshold at which a monitor fitted on all rows of a reference keeps a false-alarm rate on data like them.
@@ -102,6 +103,7 @@ def calibrate(
         segments: (n,) rising numbers of stretches without a gap, whose ends no block crosses; None: all is one.
         unsupported: also give a threshold for a rate below ``lowest_rate``, which is then aimed at and not promised.
         unshown: how much the outer draws leave out.
+        effort: share of the streams that are simulated otherwise, > 0.
         progress: told the share that is done, 0 to 1.
 
     Returns:
@@ -121,9 +123,15 @@ def calibrate(
     tell = progress or (lambda _share: None)
     fitted = fit(np.arange(rows))
     exact = simulated(
-        fitted, blocks, batch_size=batch_size, rate=rate, rng=rng, progress=lambda share: tell(0.3 * share)
+        fitted,
+        blocks,
+        batch_size=batch_size,
+        rate=rate,
+        rng=rng,
+        effort=effort,
+        progress=lambda share: tell(0.3 * share),
     )
-    plan = _Plan.of(rate, _ALARMS, _BATCHES_MOST_OUTER, _STREAM_ALARMS)
+    plan = _Plan.of(rate, effort * _ALARMS, _BATCHES_MOST_OUTER, _STREAM_ALARMS)
     index = blocks.batches(plan.streams, plan.batches, batch_size, rng)
     inner = Maxima.of(fitted(index))
     warning_rate = max(rate, min(WARNING_RATE_MOST, WARNING_FACTOR * rate))
@@ -156,6 +164,7 @@ def simulated(
     batch_size: int,
     rate: float,
     rng: "np.random.Generator",
+    effort: float = 1.0,
     progress: Callable[[float], None] | None = None,
 ) -> Maxima:
     """A monitor's maxima over streams that are long and many enough for the threshold at ``rate``.
@@ -166,9 +175,10 @@ def simulated(
         batch_size: rows a batch.
         rate: false alarms a batch.
         rng: the only source of chance.
+        effort: share of the streams that are simulated otherwise, > 0.
         progress: told the share that is done, 0 to 1.
     """
-    plan = _Plan.of(rate, _ALARMS_OF_ALL_ROWS, _BATCHES_MOST, _STREAM_ALARMS)
+    plan = _Plan.of(rate, effort * _ALARMS_OF_ALL_ROWS, _BATCHES_MOST, _STREAM_ALARMS)
     chunk = max(1, _CHUNK_ROWS // (plan.batches * batch_size))
     parts = []
     for start in range(0, plan.streams, chunk):
@@ -201,7 +211,7 @@ class _Plan:
     batches: int
 
     @classmethod
-    def of(cls, rate: float, alarms: int, most: int, stream_alarms: float) -> "_Plan":
+    def of(cls, rate: float, alarms: float, most: int, stream_alarms: float) -> "_Plan":
         total = min(most, int(alarms / rate))
         batches = max(40, min(_STREAM_BATCHES_MOST, int(stream_alarms / rate)))
         return cls(max(100, total // batches), batches)
