@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-ShiftKind = Literal["loss", "covariate", "label", "concept", "unknown"]
+ShiftKind = Literal["loss", "covariate", "label", "concept", "activation", "unknown"]
 """What seems to have changed: the loss alone; the inputs; the shares of the classes; what the inputs mean."""
 
 

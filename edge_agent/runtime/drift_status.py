@@ -42,7 +42,7 @@ class MonitorStatus(_Part):
         waiting: samples that wait for a full batch.
         statistic, threshold, warning_threshold: of the latest batch; None: there was none since the last activation.
         false_alarm_rate: promised, a batch; None: nothing is promised.
-        shift: what seems to have changed: loss, covariate, label, concept, unknown.
+        shift: what seems to have changed: loss, covariate, label, concept, activation, unknown.
         judged_time_s: of the latest sample judged, as the source gave it.
         problem: why the latest batch could not be judged; "": it was.
     """

@@ -14,7 +14,7 @@ from edge_agent.drift.policy.verdict import Role, activated
 from edge_agent.errors import ConfigError, DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
-from edge_agent.runtime.watch_answer import asked
+from edge_agent.runtime.watch_answer import Asked, asked
 from edge_agent.runtime.watch_batches import ServedBatches, inputs_alone, observed, of_every_task, of_task
 from edge_agent.runtime.watch_held import Held, ServedPart
 from edge_agent.runtime.watch_judging import Judged, Judging
@@ -307,7 +307,7 @@ class DriftWatch:
             overlay="",
             overlays=(),
             overlaid_at=before.batches.get(LABEL_FREE, 0),
-            asked=asked(before.place.flag, before.place.asked),
+            asked=asked(before.place.flag, before.place.asked) or self._compared(active),
         )
         rules = self._rules_of(active)
         states = _rebaselined(rules, before, goes_on=rules is self.rules)
@@ -324,6 +324,10 @@ class DriftWatch:
             self._table.save(at, rules)
         self._judging.rules, self._standing, self._buffer = rules, at.settled(), []
         self._served = _batches(rules)
+
+    def _compared(self, active: Prepared) -> Asked | None:
+        """What weights of the same bundle must not do to the losses; those of another may mean something else."""
+        return self._judging.before_activation(self._standing) if active.bundle == self.rules.bundle else None
 
     def _overlay(self, active: Prepared) -> None:
         """Something else lies on the same release; what waits for a full batch it has not served."""

@@ -20,12 +20,19 @@ from edge_agent.drift.policy.table import Verdict
 from edge_agent.drift.policy.verdict import Role, Ruling, judge
 from edge_agent.drift.rises import clip_losses
 from edge_agent.errors import DataError
-from edge_agent.runtime.watch_answer import RENEWED_AT_MOST, unanswered, with_losses
+from edge_agent.runtime.watch_answer import (
+    COMPARED_ROWS,
+    RENEWED_AT_MOST,
+    Asked,
+    no_worse_than,
+    unanswered,
+    with_losses,
+)
 from edge_agent.runtime.watch_batches import Began
 from edge_agent.runtime.watch_flag import Context, Drifted, flag_id, labelled_drifted, made_flag, role_findings
 from edge_agent.runtime.watch_rules import WatchRules
 from edge_agent.runtime.watch_standing import SEASON, Place, Standing
-from edge_agent.samples.record import LabelledRow
+from edge_agent.samples.record import LabelledRow, Part
 from edge_agent.samples.scoring import row_losses
 from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import Prepared
@@ -177,10 +184,10 @@ class Judging:
     def _answered(self, at: Standing, shown: Labelled, finding: Finding) -> tuple[Standing, Finding]:
         """Whether the weights have answered the flag that stood at their activation, once that can be told.
 
-        Their level is what is usual from now on, so that a drift which they have not repaired would not be seen again.
+        Their level is what is usual from now on, so that a drift which they have not repaired would not be seen again,
+        nor, where no flag stood, that they are worse than those before.
         """
-        monitor, waiting = self.rules.labelled.monitor, at.place.asked
-        warm_up = getattr(monitor.params, "warmup_batches", 0) * monitor.batch_size
+        monitor, waiting, warm_up = self.rules.labelled.monitor, at.place.asked, self._warm_up_samples
         if waiting is None or not warm_up:  # the published rule has none, and flags what it says alone
             return at, finding
         waiting = with_losses(waiting, shown, getattr(monitor.params, "clip", None))
@@ -190,6 +197,31 @@ class Judging:
         renewed = 0 if still is None else at.place.renewed + 1
         at = replace(at, place=replace(at.place, asked=None, renewed=renewed))
         return at, finding if still is None or renewed > RENEWED_AT_MOST else still
+
+    def before_activation(self, at: Standing) -> Asked | None:
+        """What new weights are to be compared with that answer no flag; None: too little is known to compare.
+
+        Where a season is learned anew with the weights nothing is compared.
+
+        Args:
+            at: the standing before the activation.
+
+        Cost: reads twice ``COMPARED_ROWS`` labelled rows.
+        """
+        if not at.place.weights or not self._warm_up_samples or self.rules.season is not None:
+            return None
+        rows = [row for row in self._latest_labelled(at.place, COMPARED_ROWS) if row.part is not Part.UNFIT]
+        try:
+            losses = self._losses(rows) if rows else np.zeros(0)
+        except DataError as error:
+            _log.warning("new_weights_not_compared", problem=str(error))
+            return None
+        return no_worse_than(losses, self._warm_up_samples, guess=self.rules.worst_loss)
+
+    @property
+    def _warm_up_samples(self) -> int:
+        monitor = self.rules.labelled.monitor
+        return int(getattr(monitor.params, "warmup_batches", 0)) * monitor.batch_size
 
     def _judged_upto(self, at: Standing, batch: list[LabelledRow]) -> Standing:
         facts = (
@@ -246,7 +278,7 @@ class Judging:
         context = Context(
             findings=at.findings,
             severity=severity_now(self.rules, at),
-            shift=kind_of_shift(at.policy, latest),
+            shift="activation" if finding.shift == "activation" else kind_of_shift(at.policy, latest),
             facts=at.facts,
             accuracy=accuracy_now(self.rules, at),
             trainable=self.store.trainable_count(drifted.first),

@@ -26,7 +26,7 @@ def _parts(flag: FlagEvent) -> Iterator[str]:
         by = f" by {flag.severity_by}" if flag.severity_by else ""
         yield f"severity {flag.severity:.2f}{by}"
     if flag.shift not in (None, "unknown"):
-        yield f"{flag.shift} shift"
+        yield "worse since the activation" if flag.shift == "activation" else f"{flag.shift} shift"
     if flag.attributions:
         yield ", ".join(_attribution(one) for one in flag.attributions[:ATTRIBUTIONS_SAID])
     if flag.labels is not None and (flag.labels.served or flag.labels.bias):

@@ -2,10 +2,16 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
+from edge_agent.drift.finding import Finding
+from edge_agent.drift.observed import Labelled
 from edge_agent.model.bundle import Bundle
-from edge_agent.runtime.watch_answer import RENEWED_AT_MOST
+from edge_agent.runtime.watch_answer import RENEWED_AT_MOST, no_worse_than, unanswered, with_losses
 from tests.runtime.bench import BATCH, RULE, Parts
 from tests.runtime.test_watch_monitors import Gateway
 from tests.runtime.watched import OWN, SIZE, rules_of, watched_bundle
@@ -81,8 +87,8 @@ def test_a_restart_keeps_what_is_asked(stream: Stream) -> None:
     assert stream.feed(BAD) == 1
 
 
-def test_where_no_flag_stood_bad_weights_are_their_own_usual(stream: Stream) -> None:
-    assert stream.feed(GOOD * 4) == 0
+def test_where_few_samples_came_before_bad_weights_are_their_own_usual(stream: Stream) -> None:
+    assert stream.feed(GOOD * 3) == 0
     stream.parts.activate(WEIGHTS[1])
     assert stream.feed(BAD * 10) == 0
 
@@ -108,3 +114,59 @@ def test_the_losses_level_is_asked_as_well(tmp_path: Path, bundle: Bundle) -> No
     assert gateway.serve(SIZE, label=True, wrong=True) == 1
     assert gateway.flags[-1].weights == "d" * 64
     gateway.parts.close()
+
+
+def test_weights_that_are_worse_than_those_before_are_flagged_though_no_flag_stood(stream: Stream) -> None:
+    assert stream.feed(GOOD * 8) == 0
+    stream.parts.activate(WEIGHTS[1])
+    assert stream.feed(BAD) == 0
+    stream.parts = stream.parts.restarted()
+    assert stream.feed(BAD) == 1
+    (flag,) = stream.parts.flags()
+    assert (flag.weights, flag.shift, flag.firing) == (WEIGHTS[1], "activation", 1)
+    assert flag.first_drifted_sample == f"s{stream.first - WARM_UP}"
+    (loss,) = (one for one in flag.attributions if one.name == "loss")
+    assert loss.before < 0.01 < loss.now
+    stream.parts.activate(WEIGHTS[2])
+    assert stream.feed(GOOD * 8) == 0, "those that follow have answered it"
+
+
+def test_what_an_activation_could_not_tell_yet_is_asked_of_the_next(stream: Stream) -> None:
+    assert stream.feed(GOOD * 8) == 0
+    stream.parts.activate(WEIGHTS[1])
+    assert stream.feed(GOOD) == 0
+    stream.parts.activate(WEIGHTS[2])
+    assert stream.feed(BAD * RULE.warmup_batches) == 1
+
+
+def flagged(before: NDArray[np.float64], after: NDArray[np.float64], *, guess: float | None = None) -> bool:
+    """Whether these losses of new weights are plainly worse than those of the weights before."""
+    one = no_worse_than(before, len(after), guess=guess)
+    if one is None:
+        return False
+    shown = Labelled([str(k) for k in range(len(after))], np.zeros(len(after)), after, np.full(len(after), np.nan))
+    found = unanswered(with_losses(one, shown, None), Finding(0.0, 1.0, 1.0, rows=len(after)))
+    assert found is None or found.shift == "activation"
+    return found is not None
+
+
+LOSSES = st.lists(st.floats(0, 1e6), min_size=32, max_size=64).map(np.array)
+
+
+@settings(max_examples=40)
+@given(before=LOSSES, scale=st.floats(1e-3, 1e3), share=st.floats(0, 1))
+def test_losses_that_are_no_higher_are_never_flagged_in_any_unit(
+    before: NDArray[np.float64], scale: float, share: float
+) -> None:
+    after = np.full(16, before.mean() * share)
+    assert not flagged(before, after)
+    assert not flagged(scale * before, scale * after)
+
+
+def test_an_activation_that_changes_nothing_is_flagged_once_in_a_thousand_and_one_that_harms_at_once() -> None:
+    """Seed 5, squares of a Gaussian. At 1e-3 more than 4 of 400 have probability 6e-5; 50 rises by a deviation."""
+    rng = np.random.default_rng(5)
+    streams = np.square(rng.normal(size=(400, 768)))
+    assert sum(flagged(one[:512], one[512:]) for one in streams) <= 4
+    risen = [flagged(one[:512], one[512:] + np.sqrt(2)) for one in streams[:50]]
+    assert np.mean(risen) > 0.9

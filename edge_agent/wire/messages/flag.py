@@ -78,9 +78,10 @@ class FlagEvent(WireModel):
     firing always has the same id. ``trainable_samples`` counts those from
     ``first_drifted_sample`` on.
     ``severity``, 0 to 1, is measured by ``severity_by``: loss, accuracy, statistic. ``shift``: what seems to have
-    changed: loss, covariate, label, concept, unknown. ``samples``: ids of some that it was judged on, the first
-    drifted one first. ``cut``: what was left out for size. ``weights`` is the release; where ``overlay`` is given,
-    it was judged with that on it: the flag tells of the gateway's data, not of the release alone.
+    changed: loss, covariate, label, concept, activation (the weights: they are worse than those before), unknown.
+    ``samples``: ids of some that it was judged on, the first drifted one first. ``cut``: what was left out for size.
+    ``weights`` is the release; where ``overlay`` is given, it was judged with that on it: the flag tells of the
+    gateway's data, not of the release alone.
     """
 
     kind: Literal["flag"] = "flag"
