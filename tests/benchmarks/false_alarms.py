@@ -19,6 +19,7 @@ from tests.benchmarks.false_alarms_data.candidates import NAMES
 from tests.benchmarks.false_alarms_data.defaults import peers_at_defaults
 from tests.benchmarks.false_alarms_data.level import Rate, after_warmup, held_out, mechanism, unseen
 from tests.benchmarks.false_alarms_data.rise_chart import chart
+from tests.benchmarks.false_alarms_data.short_real import short_real
 from tests.benchmarks.false_alarms_data.worlds import WORLDS, stretch, stretches
 from tests.benchmarks.report import RESULTS, machine
 from tests.shared_data import DATA
@@ -81,6 +82,7 @@ def line(rate: Rate) -> str:
     return (
         f"  {rate.part:10s} {rate.case:44s} promised {rate.promised:8.2g}  measured {rate.measured:9.3g}  "
         f"ratio {rate.ratio:5.2f}  {rate.alarms} in {rate.batches}"
+        f"{'' if rate.delay is None else f'  told after {rate.delay:.1f}'}"
     )
 
 
@@ -114,7 +116,11 @@ def run_held_out(extent: Extent) -> Iterator[Rate]:
 
 
 def run_candidates(extent: Extent) -> Iterator[Rate]:
-    """Other tests on short references, calibrated as the default is."""
+    """Other tests on short references, calibrated as the default is: of generated streams, and of real ones."""
+    for number in range(extent.calibrations // 5):
+        for one in stretches(DATA) if DATA.is_dir() else []:
+            for name in NAMES:
+                yield short_real(one, name, 1e-2, extent.unseen_batches // 10, number)
     for number in range(extent.calibrations * 2 // 5):
         for name in NAMES:
             one = unseen(WORLDS[number % len(WORLDS)], 1e-2, 50, extent.unseen_batches // 10, number, name)

@@ -34,6 +34,7 @@ class Rate:
         promised: a batch; 0: nothing is.
         alarms: counted.
         batches: in which they were counted.
+        delay: batches until a real drift was told; None: not measured.
     """
 
     part: str
@@ -41,6 +42,7 @@ class Rate:
     promised: float
     alarms: int
     batches: int
+    delay: float | None = None
 
     @property
     def measured(self) -> float:
