@@ -174,7 +174,7 @@ def test_what_is_not_finite_is_found_in_its_portion() -> None:
     items[1].batch.features["x"][2, 5] = np.inf  # type: ignore[union-attr]
     ((batch, _),) = put_together(items)[0]
     manifest = manifest_of((WIDTH,))
-    nothing = np.zeros((40, WIDTH), np.float32)
+    nothing = np.zeros((40, WIDTH))
     params = params_of(nothing, manifest)
     seen = Screen(params, ("x0",)).seen(replace(batch, portions=[{"x0": one["x"]} for one in batch.portions]))
     assert seen is not None
