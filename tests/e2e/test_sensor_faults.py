@@ -20,7 +20,7 @@ from tests.e2e.toy import CLASSES, Drift, draw
 GATEWAY, SENSOR = "gw1", 2
 ROWS, BEGIN, END = 4000, 600, 3000
 NAME = f"axis{SENSOR}"
-RATE_HZ = 250.0
+RATE_HZ = 125.0
 HELD = 12
 """Equal readings that a sensor without repeats in its reference may give before it is taken for broken."""
 

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from edge_agent.cli.exits import Exit
+from server_bridge.demo.settings_files import amend
 from tests.broker import CLOSED_PORT
 from tests.e2e.gateway import WAIT_S, RunningAgent, gateway_folder, provisioned
 
 DISK_BYTES = 24 * 1024 * 1024
+SLOW_HZ = 2.0
+"""The drift begins after a hundred seconds: a flag that is raised before the fault does not come again after it."""
 
 
 def may_mount(folder: Path) -> bool:
@@ -94,9 +97,11 @@ def test_an_agent_that_starts_on_a_disk_that_refuses_serves_alone(tmp_path: Path
             sink={"kind": "jsonl", "path": str(served)},
         )
         if first == "after some service":
+            amend(settings, {"source": {"rate_hz": SLOW_HZ}})
             with RunningAgent(settings) as agent:
                 agent.wait("service", lambda: lines(served) > 0)
                 assert agent.stop()[0] == 0
+            amend(settings, {"source": {"rate_hz": 200.0}})
         under.refuse(how)
         with RunningAgent(settings) as agent:
             agent.wait("the fault to be named", lambda: agent.logged("serving_alone"))
