@@ -17,6 +17,9 @@ HELD_FROM = 16
 over looks, so that a stream is masked alike however many samples a look has."""
 FAR = 1.0
 """Times the range of the reference: what lies so far outside of it is held back from the first reading on."""
+ENOUGH_BY_SCALE, BY_MEAN = 128, 0.25
+"""The same where few of them lie outside the range and their scale alone says it: a burst is over by then; and of their
+mean square what their squared mean must be."""
 OUTSIDE = 0.35
 """Share of them that must lie outside the reference's range: what lies inside may be true."""
 EXPLAINED = 0.97
@@ -86,11 +89,13 @@ def look_away(
     _take(part, changed, readings[:, chosen], before[:, chosen], times_s, outside[:, chosen], chosen)
     explained, displaced = _explained(part, changed, chosen)
     far = ((readings < part.inner_low) | (readings > part.inner_high)).mean(axis=0) >= OUTSIDE
+    far[chosen] |= (explained & displaced).any(axis=0)
     if far.sum() > max(1, min(TOGETHER, count // 4)):
         explained &= _by_all(part, explained & displaced)  # what else moves many sensors at once is the plant
     telling, like = _judge(part, changed, chosen)
     likely = explained & displaced & telling
-    decided = changed["away"][chosen] >= ENOUGH
+    many_outside = changed["away_out"][chosen] >= OUTSIDE * changed["away"][chosen]
+    decided = changed["away"][chosen] >= np.where(many_outside, ENOUGH, ENOUGH_BY_SCALE)
     told = decided & (likely & like).any(axis=0)
     first_that = part.changes.numbers[(explained & like).argmax(axis=0)]  # one of its own unit, else the least
     unit[chosen] = np.where(told, first_that, -1)
@@ -151,6 +156,10 @@ def strayed(
     many = np.add.reduce(counted, axis=0)
     few_outside = np.add.reduce(outside & counted, axis=0) < OUTSIDE * many
     if np.count_nonzero(few_outside & (many >= HELD_FROM)) < len(chosen):
+        return None
+    known = np.where(counted, readings, 0.0)
+    mean, square = np.add.reduce(known, axis=0) / many, np.add.reduce(np.square(known), axis=0) / many
+    if np.count_nonzero(_out_of_scale(part, mean, square, chosen)):
         return None
     columns = np.arange(len(chosen))
     changed = {name: getattr(state, name).copy() for name in ("away_before", "away_s", "away_value", *_LIMITS)}
@@ -217,6 +226,7 @@ def _judge(
     by_deviation = (most <= TELLING_RATIO * least) & (np.maximum(scale, 1.0 / scale) > TELLING_RATIO)
     most_square = np.maximum(np.square(low), np.square(high)) + np.square(most)
     by_far = (np.square(mean) + np.square(deviation) >= SCALE_FACTOR**2 * most_square) & (scale > TELLING_RATIO)
+    by_far |= _of_scale(part, _out_of_scale(part, mean, changed["away_squares"][chosen] / size, chosen))
     absurd = np.maximum(scale, 1.0 / scale) >= ABSURD
     return by_level | by_step | by_deviation | by_far | absurd, like
 
@@ -235,12 +245,38 @@ _SHORT = ("mean_low", "mean_high", "deviation_low", "deviation_high", "step")
 def _explained(
     part: PartParams, changed: dict[str, NDArray[np.float64]], chosen: NDArray[np.int64]
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(changes, k) whether a change of unit explains the readings; (k,) whether many lie outside."""
-    explained = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
-    displaced = changed["away_out"][chosen] >= OUTSIDE * changed["away"][chosen]
+    """(changes, k) whether a change of unit explains the readings; and whether many lie outside, or all are of another
+    scale than any of the reference's."""
+    count = changed["away"][chosen]
+    explained = changed["away_fit"][:, chosen] >= EXPLAINED * count
+    size = np.maximum(count, 1.0)
+    scales = _out_of_scale(part, changed["away_sum"][chosen] / size, changed["away_squares"][chosen] / size, chosen)
+    displaced = (changed["away_out"][chosen] >= OUTSIDE * count) | _of_scale(part, scales)
     if len(chosen) > 1:
         explained[part.changes.numbers == SIGN] = False  # a sensor that is mounted anew turns more than one axis
     return explained, displaced
+
+
+def _out_of_scale(
+    part: PartParams, mean: NDArray[np.float64], square: NDArray[np.float64], chosen: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """(2, k) whether (k,) mean squares are so far above, below those of any of the reference's windows that no ageing
+    explains it. Of a sensor that ranges over decades few readings leave the range when all are ten times as large.
+
+    The more its windows differ in scale already, the more room there is for others. Where the mean says little of the
+    square a few wild readings make it.
+    """
+    found: NDArray[np.bool_] = np.array([square >= part.square_high[chosen], square <= part.square_low[chosen]])
+    if np.count_nonzero(found[0]):
+        found[0] &= np.square(mean) >= BY_MEAN * square
+    return found
+
+
+def _of_scale(part: PartParams, scales: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """(changes, k) whether a change goes the way in which (2, k) sensors are out of scale."""
+    scale = np.abs(part.changes.factor)
+    up, down = scale > TELLING_RATIO, scale < 1.0 / TELLING_RATIO
+    return np.asarray((scales[0] & up) | (scales[1] & down))
 
 
 def followed(

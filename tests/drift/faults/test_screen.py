@@ -330,3 +330,20 @@ def test_as_much_is_masked_whether_samples_come_singly_or_many_at_once(tails: st
         for batch in masked:
             masked[batch] += int(screened(params, readings[300:], batch=batch)[1].any(axis=1).sum())
     assert max(masked.values()) - min(masked.values()) <= 8  # 0.2 % of the samples
+
+
+def test_a_sensor_that_ranges_over_decades_is_known_to_have_changed_its_unit_by_its_scale() -> None:
+    """Log-normal readings: ten times as large, nine in ten are still within the reference's range."""
+    rng = np.random.default_rng(7)
+    reference, later = (np.exp(rng.normal(size=(rows, SENSORS))) for rows in (ROWS, 1600))
+    params = params_of(reference)
+    changed, bursts = later.copy(), later.copy()
+    changed[BEGIN:END, HERE] *= 10
+    assert (changed[BEGIN:END, HERE] < reference[:, HERE].max()).mean() > 0.8
+    _, _, reports = screened(params, changed)
+    assert (reports[0].sensor, reports[0].detail) == (HERE, "read x 10")
+    bursts[BEGIN:END:40, HERE] *= 200  # a few wild readings make the mean square, and are no unit
+    _, _, others = screened(params, bursts)
+    assert Kind.UNIT not in {report.kind for report in others}
+    _, _, quiet = screened(params, later)
+    assert quiet == []
