@@ -77,8 +77,8 @@ LABELLED: tuple[Peer, ...] = (
 UNLABELLED: tuple[Peer, ...] = (
     Peer("river", "ADWIN each", "features", 150, curve=True),
     Peer("river", "ADWIN", "doubt", 15, curve=True),
-    Peer("alibi", "LSDD", "features", 60),
-    Peer("alibi", "MMD", "features", 80),
+    Peer("alibi", "LSDD", "features", 80),
+    Peer("alibi", "MMD", "features", 130),
     Peer("river", "PageHinkley each", "features", 80, curve=True),
     Peer("river", "KSWIN each", "features", 150),
     Peer("frouros", "IncrementalKS each", "features", 120),
