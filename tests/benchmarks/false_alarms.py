@@ -118,9 +118,9 @@ def run_held_out(extent: Extent) -> Iterator[Rate]:
 def run_candidates(extent: Extent) -> Iterator[Rate]:
     """Other tests on short references, calibrated as the default is: of generated streams, and of real ones."""
     for number in range(extent.calibrations // 5):
-        for one in stretches(DATA) if DATA.is_dir() else []:
+        for real in stretches(DATA) if DATA.is_dir() else []:
             for name in NAMES:
-                yield short_real(one, name, 1e-2, extent.unseen_batches // 10, number)
+                yield short_real(real, name, 1e-2, extent.unseen_batches // 10, number)
     for number in range(extent.calibrations * 2 // 5):
         for name in NAMES:
             one = unseen(WORLDS[number % len(WORLDS)], 1e-2, 50, extent.unseen_batches // 10, number, name)
