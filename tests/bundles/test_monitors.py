@@ -79,7 +79,7 @@ def test_the_default_promises_the_lowest_rate_that_is_supported_and_aims_lower(m
     wish = Wish(false_alarms_of(f"{2 * spec.promise.lowest_rate}"))
     asked = labelled(correlated(1600, 0.0, 1), manifest, wish=wish).specs["loss-level"]
     assert asked.false_alarm_rate == pytest.approx(spec.promise.lowest_rate)
-    assert asked.parameters["threshold"] < spec.parameters["threshold"]
+    assert float(asked.parameters["threshold"]) < float(spec.parameters["threshold"])
     assert any("would need more rows" in note for note in made.notes)
     assert any("the rows' order says nothing" in note for note in made.notes)
 
