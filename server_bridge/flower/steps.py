@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -19,6 +19,22 @@ TAKEN_BACK = Refusal(
 )
 
 
+class _Told(NamedTuple):
+    """What a member tells of its cohort's weights.
+
+    Attributes:
+        client: its node id.
+        before: its loss by the best ones so far.
+        now: by those that it was sent.
+        by_itself: by how much the same weights' loss may have risen meanwhile.
+    """
+
+    client: ClientId
+    before: float
+    now: float
+    by_itself: float
+
+
 @dataclass(frozen=True, slots=True)
 class StepRule:
     """When most of a cohort's members find its weights worse than those before.
@@ -31,14 +47,14 @@ class StepRule:
     rise: float = 0.1
     least: float = 0.02
 
-    def worse(self, pairs: Sequence[tuple[float, float]], telling: int) -> bool:
-        """Whether more than half of ``telling`` members say so in (loss before, loss now) pairs; of two, both."""
-        votes = sum(now - before > max(self.rise * abs(before), self.least) for before, now in pairs)
+    def worse(self, told: Sequence[_Told], telling: int) -> bool:
+        """Whether more than half of ``telling`` members say so; of two, both."""
+        votes = sum(one.now - one.before - one.by_itself > max(self.rise * abs(one.before), self.least) for one in told)
         return 2 * votes > telling
 
-    def as_good(self, pairs: Sequence[tuple[float, float]]) -> bool:
+    def as_good(self, told: Sequence[_Told]) -> bool:
         """Whether at least half of them say that it is no worse at all."""
-        return 2 * sum(now <= before for before, now in pairs) >= len(pairs)
+        return 2 * sum(one.now <= one.before + one.by_itself for one in told) >= len(told)
 
 
 @dataclass(slots=True)
@@ -46,6 +62,7 @@ class _Kept:
     """The best weights of a cohort by what its members told of them.
 
     Attributes:
+        risen: by how much members' losses by the same weights rose from one telling to a later one.
         share: of a step that is taken.
         stepped: whether a step has been made from them since they were last sent.
         harmed: whether a step has been taken back.
@@ -56,6 +73,12 @@ class _Kept:
     share: float = 1.0
     stepped: bool = False
     harmed: bool = False
+    risen: dict[ClientId, float] = field(default_factory=dict)
+
+    def told(self, losses: Mapping[ClientId, float]) -> list[_Told]:
+        """The losses beside those before, of the members that told both."""
+        both = [client for client in losses if client in self.losses]
+        return [_Told(c, self.losses[c], losses[c], self.risen.get(c, 0.0)) for c in both]
 
 
 @dataclass
@@ -65,7 +88,8 @@ class StepGuard:
     A step that more than half of them find worse is taken back, and the next from the same weights is half as
     long (a backtracking line search whose objective is told by the members); one that holds doubles it again, up
     to the whole. So whoever pushes a cohort against most of its members, hostile or only unlike, moves it by one step
-    at most, for one round.
+    at most, for one round. What a member's loss by the weights gone back to has risen since it last told it, its data
+    did: by so much, and at most twice as fast as of late, it may rise again without having been made worse.
 
     Args:
         rule: what counts as worse; ``None`` for never taking back.
@@ -93,14 +117,16 @@ class StepGuard:
         """What the cohort is to go back to, if it is."""
         told = {update.client: update.loss for update in mine if update.loss is not None}
         known = self._kept.setdefault(cohort, _Kept(dict(mine[0].base), told))
+        compared = known.told(told)
         if not known.stepped:
+            known.risen = {one.client: max(0.0, one.now - one.before) for one in compared}
             known.losses = told
             return None
-        pairs = [(known.losses[client], now) for client, now in told.items() if client in known.losses]
-        if rule.worse(pairs, len(told)):
+        if rule.worse(compared, len(told)):
             known.share, known.stepped, known.harmed = known.share / 2, False, True
             return known.model
-        if rule.as_good(pairs):
+        if rule.as_good(compared):
+            known.risen = {one.client: max(0.0, min(one.by_itself, 2 * (one.now - one.before))) for one in compared}
             known.model, known.losses, known.share = dict(mine[0].base), told, min(1.0, 2 * known.share)
         return None
 
@@ -133,7 +159,10 @@ class StepGuard:
 
     def export(self) -> tuple[list[list[Any]], dict[CohortId, Model]]:
         """JSON values, and the weights that they go with."""
-        told = [[c, k.share, k.stepped, k.harmed, sorted(k.losses.items())] for c, k in sorted(self._kept.items())]
+        told = [
+            [cohort, k.share, k.stepped, k.harmed, sorted(k.losses.items()), sorted(k.risen.items())]
+            for cohort, k in sorted(self._kept.items())
+        ]
         return told, {cohort: known.model for cohort, known in self._kept.items()}
 
     def restore(self, document: Iterable[Sequence[Any]], models: Mapping[CohortId, Model]) -> None:
@@ -144,7 +173,12 @@ class StepGuard:
         """
         self._kept = {
             str(cohort): _Kept(
-                models[cohort], {int(c): float(x) for c, x in losses}, float(share), bool(stepped), bool(harmed)
+                models[cohort],
+                {int(c): float(x) for c, x in losses},
+                float(share),
+                bool(stepped),
+                bool(harmed),
+                {int(c): float(x) for c, x in risen},
             )
-            for cohort, share, stepped, harmed, losses in document
+            for cohort, share, stepped, harmed, losses, risen in document
         }

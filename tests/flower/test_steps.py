@@ -75,6 +75,40 @@ def test_many_little_steps_for_the_worse_are_one_large_one() -> None:
     close(rounds.strategy.registry.params("root"), initial_weights())
 
 
+@pytest.mark.parametrize("rise", [0.03, 0.06, 0.3])
+def test_losses_that_rise_by_themselves_in_every_round_cost_a_round_and_no_more(rise: float) -> None:
+    rounds, clients = _rounds()
+    back = []
+    for number in range(10):
+        _tell(clients, *[0.5 + rise * number] * 3)
+        rounds.run()
+        back.append(rounds.metrics.get("clma-num-steps-back", 0))
+        if number == 4:  # what is known of it is known over a restart
+            again = CLMA(step_rule=StepRule(), **options())
+            again.import_state(decode_state(encode_state(rounds.strategy.export_state())))
+            rounds.strategy = again
+    assert sum(back) == 1
+
+
+def test_who_rose_by_itself_may_still_be_made_worse() -> None:
+    rounds, clients = _rounds()
+    for losses in (0.5, 0.7, 0.6):  # of the weights at the beginning 0.5, then 0.6
+        _tell(clients, losses, losses, losses)
+        rounds.run()
+    _tell(clients, 0.8, 0.8, 0.8)
+    close(rounds.run().strategy.registry.params("root"), initial_weights())
+
+
+def test_a_rise_that_has_ended_is_not_allowed_for_any_more() -> None:
+    rounds, clients = _rounds()
+    for losses in (0.5, 1.0, 1.0, 1.0):
+        _tell(clients, losses, losses, losses)
+        rounds.run()
+    best = rounds.sent[1]
+    _tell(clients, 1.2, 1.2, 1.2)
+    close(rounds.run().strategy.registry.params("root"), best)
+
+
 def test_what_was_taken_back_is_known_over_a_restart_and_forgotten_with_the_adaptation() -> None:
     rounds, clients = _rounds()
     rounds.run()
