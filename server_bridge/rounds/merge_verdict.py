@@ -31,17 +31,19 @@ def told_of(store: Store, gateway: str) -> str | None:
 def harm_words(known: Accuracies) -> str | None:
     """How much worse a gateway is off under the weights that it got; ``None``: it is not, or too little is known.
 
-    Of labelled holdout samples the share that is right must have fallen by a tenth and by three standard errors; of a
-    regression, of which nothing is ever right, the mean loss must have doubled.
+    Of labelled holdout samples, enough of them under each of both, the share that is right must have fallen by a tenth
+    and by three standard errors; of a regression, of which nothing is ever right, the mean loss must have doubled.
     """
-    if known.before is None or known.loss_before is None or known.labelled < LABELLED_LEAST:
+    if known.before is None or known.loss_before is None:
+        return None
+    if min(known.labelled, known.labelled_before) < LABELLED_LEAST:
         return None
     if known.before == known.now == 0:
         worse = known.loss_now > LOSS_FACTOR * known.loss_before
         told = f"holdout loss {known.loss_before:.4g} -> {known.loss_now:.4g}"
     else:
         pooled = (known.before + known.now) / 2
-        error = math.sqrt(2 * pooled * (1 - pooled) / known.labelled)
+        error = math.sqrt(pooled * (1 - pooled) * (1 / known.labelled + 1 / known.labelled_before))
         worse = known.before - known.now > max(FELL_LEAST, DEVIATIONS * error)
         told = f"holdout accuracy {known.before:.0%} -> {known.now:.0%}"
     return f"{told}, of {known.labelled} labelled samples" if worse else None

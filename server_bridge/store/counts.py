@@ -1,6 +1,6 @@
 """Right and labelled holdout samples per gateway, weights and span of sample time."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import ColumnElement, Float, cast, delete, func, select
 
@@ -36,6 +36,7 @@ class Accuracies:
         now: the same under these weights; of a regression, which is never right, 0.
         labelled: how many samples ``now`` is of.
         loss_before, loss_now: mean losses of the same samples.
+        labelled_before: how many samples ``before`` is of.
     """
 
     before: float | None
@@ -43,6 +44,7 @@ class Accuracies:
     labelled: int
     loss_before: float | None = None
     loss_now: float = 0.0
+    labelled_before: int = 0
 
 
 class CountTable:
@@ -97,13 +99,14 @@ class CountTable:
         with self._database.read() as connection:
             rows = sorted(connection.execute(query).all(), key=lambda row: (row.gateway, row.last, row.version))
         found: dict[tuple[str, str], Accuracies] = {}
-        before: dict[str, tuple[float, float]] = {}
+        before: dict[str, Accuracies] = {}
         for row in rows:
             labelled = int(row.labelled)
             share, loss = int(row._mapping["right"]) / labelled, float(row.loss_sum) / labelled
-            share_before, loss_before = before.get(row.gateway, (None, None))
-            found[row.gateway, row.weights] = Accuracies(share_before, share, labelled, loss_before, loss)
-            before[row.gateway] = share, loss
+            told = Accuracies(None, share, labelled, None, loss)
+            if (under := before.get(row.gateway)) is not None:
+                told = replace(told, before=under.now, loss_before=under.loss_now, labelled_before=under.labelled)
+            found[row.gateway, row.weights] = before[row.gateway] = told
         return found
 
     def trim(self, keep: int = BUCKETS_KEPT_PER_GATEWAY) -> int:

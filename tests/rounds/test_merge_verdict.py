@@ -71,12 +71,14 @@ def test_who_has_left_the_cohort_since_and_merges_of_long_ago_are_not_looked_at(
     ("known", "words"),
     [
         (Accuracies(None, 0.1, 50), None),
-        (Accuracies(0.9, 0.1, 19, 0.1, 2.0), None),  # too few
-        (Accuracies(0.9, 0.85, 5000, 0.1, 0.2), None),  # little
-        (Accuracies(0.6, 0.45, 20, 1.0, 1.0), None),  # within chance
-        (Accuracies(0.6, 0.2, 50, 1.0, 1.0), "holdout accuracy 60% -> 20%, of 50 labelled samples"),
-        (Accuracies(0.0, 0.0, 50, 1.0, 1.9), None),
-        (Accuracies(0.0, 0.0, 50, 1.0, 2.5), "holdout loss 1 -> 2.5, of 50 labelled samples"),
+        (Accuracies(0.9, 0.1, 19, 0.1, 2.0, 50), None),  # too few
+        (Accuracies(1.0, 0.6, 50, 0.0, 1.0, 1), None),  # too few before
+        (Accuracies(0.9, 0.65, 500, 0.1, 1.0, 20), None),  # few before: within chance
+        (Accuracies(0.9, 0.85, 5000, 0.1, 0.2, 5000), None),  # little
+        (Accuracies(0.6, 0.45, 20, 1.0, 1.0, 20), None),  # within chance
+        (Accuracies(0.6, 0.2, 50, 1.0, 1.0, 50), "holdout accuracy 60% -> 20%, of 50 labelled samples"),
+        (Accuracies(0.0, 0.0, 50, 1.0, 1.9, 50), None),
+        (Accuracies(0.0, 0.0, 50, 1.0, 2.5, 50), "holdout loss 1 -> 2.5, of 50 labelled samples"),
     ],
 )
 def test_when_a_gateway_is_off_worse(known: Accuracies, words: str | None) -> None:
