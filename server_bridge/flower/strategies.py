@@ -107,14 +107,8 @@ def make_strategy(
         min_evaluate_nodes=settings.min_nodes,
         min_available_nodes=settings.min_nodes,
     )
-    if settings.name in ("fedavg", "fedadam") and settings.aggregation != "mean":
-        raise ConfigError(
-            f"strategy.aggregation {settings.aggregation!r} is not for {settings.name}", "use it with name = clma"
-        )
-    if settings.name in ("fedavg", "fedadam") and settings.candidates:
-        raise ConfigError(f"strategy.candidates is not for {settings.name}", "it has no cohorts: use name = clma")
-    if settings.name in ("fedavg", "fedadam") and settings.part_opposing:
-        raise ConfigError(f"strategy.part_opposing is not for {settings.name}", "it has no cohorts: use name = clma")
+    if settings.name in ("fedavg", "fedadam"):
+        _refuse_for_cohorts(settings)
     if settings.name == "fedavg":
         return FedAvg(**nodes)
     if settings.name == "fedadam":
@@ -152,6 +146,16 @@ def make_strategy(
         step_rule=None if paper else StepRule(),
         **nodes,
     )
+
+
+def _refuse_for_cohorts(settings: StrategySettings) -> None:
+    if settings.aggregation != "mean":
+        raise ConfigError(
+            f"strategy.aggregation {settings.aggregation!r} is not for {settings.name}", "use it with name = clma"
+        )
+    for key in ("candidates", "part_opposing", "best_start"):
+        if getattr(settings, key):
+            raise ConfigError(f"strategy.{key} is not for {settings.name}", "it has no cohorts: use name = clma")
 
 
 def _selector(carried: Sequence[TrainableSpec] | None, *, paper: bool) -> ParamSelector | None:

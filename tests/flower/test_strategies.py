@@ -62,6 +62,8 @@ def test_wrong_settings_are_the_operators() -> None:
         make_strategy(StrategySettings(best_start=True))
     with pytest.raises(ConfigError, match="part_opposing is not for fedadam"):
         make_strategy(StrategySettings(name="fedadam", part_opposing=True))
+    with pytest.raises(ConfigError, match="best_start is not for fedavg"):
+        make_strategy(StrategySettings(name="fedavg", best_start=True))
 
 
 def test_fedadams_moments_survive() -> None:
