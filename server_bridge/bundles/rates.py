@@ -27,6 +27,8 @@ _RATE: Final = re.compile(
     rf"\s*(?P<count>{_NUMBER})\s*(?:per|in|a|an|every|/)\s*(?P<many>{_NUMBER})?\s*(?P<unit>[a-z]+)\s*", re.IGNORECASE
 )
 _BARE: Final = re.compile(rf"\s*(?P<count>{_NUMBER})\s*(?P<unit>hz)?\s*", re.IGNORECASE)
+_LEAST: Final = 1e-30
+"""Of a rate; what is less, and one over it, is nothing that anybody counts, and leaves float64 in products."""
 _GAP_STEPS: Final = 10.0
 _SAY_IN: Final = ("second", "minute", "hour", "day", "year")
 
@@ -114,7 +116,7 @@ def _rate(text: str, *, bare: str) -> Rate | None:
     found = _BARE.fullmatch(text)
     if found is not None:
         count, unit = float(found["count"]), "second" if found["unit"] else bare
-        return Rate(count, unit, words) if 0 < count < math.inf and unit else None
+        return _stated(count, unit, words) if unit else None
     found = _RATE.fullmatch(text)
     if found is None:
         return None
@@ -122,8 +124,12 @@ def _rate(text: str, *, bare: str) -> Rate | None:
     unit = found["unit"].lower()
     unit = unit.removesuffix("s") if len(unit) > 1 else unit
     unit = _SHORT.get(unit, unit)
-    if not (0 < count < math.inf and 0 < many < math.inf):
+    if not 0 < many < math.inf:
         return None
     if unit in UNITS_S:
-        return Rate(count / (many * UNITS_S[unit]), "second", words)
-    return Rate(count / many, unit, words) if unit in ("batch", "sample") else None
+        return _stated(count / (many * UNITS_S[unit]), "second", words)
+    return _stated(count / many, unit, words) if unit in ("batch", "sample") else None
+
+
+def _stated(per_unit: float, unit: str, words: str) -> Rate | None:
+    return Rate(per_unit, unit, words) if _LEAST < per_unit < 1 / _LEAST else None

@@ -36,7 +36,22 @@ def test_stream_rates_are_read(text: str, per_second: float) -> None:
     assert stream_rate_of(text).per_unit == pytest.approx(per_second)
 
 
-@pytest.mark.parametrize("text", ["", "often", "1 per", "per day", "0 per day", "1 per 0 days", "-1 per day", "1e999"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "often",
+        "1 per",
+        "per day",
+        "0 per day",
+        "1 per 0 days",
+        "-1 per day",
+        "1e999",
+        "1e-320",
+        "1e-320 per year",
+        "1e308 per 1e-300 s",
+    ],
+)
 def test_what_is_no_rate_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ConfigError, match=r"false-alarms.*for example"):
         false_alarms_of(text)
