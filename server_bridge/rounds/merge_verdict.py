@@ -91,11 +91,12 @@ class MergeVerdicts:
         earlier = [each.facts for each in self._store.decisions.recent(limit=RECENT) if each.reason == MERGE_HARMS]
         self._told |= {(int(str(facts["request"])), str(facts["gateway"])) for facts in earlier}
         known = self._store.counts.accuracies()
+        counted_last = dict(known.keys())  # gateway to weights: it may have run the same ones once before
         for request in requests:
             for gateway in self._movers(request):
                 weights = released_weights(self._releases, request.bundle, gateway)
                 found = known.get((gateway, weights or ""))
-                words = None if found is None else harm_words(found)
+                words = harm_words(found) if found is not None and counted_last[gateway] == weights else None
                 if words is not None and (request.id, gateway) not in self._told:
                     self._tell(request, gateway, words)
 

@@ -80,7 +80,7 @@ class CountTable:
                     upsert(connection, COUNTS, row)
 
     def accuracies(self) -> dict[tuple[str, str], Accuracies]:
-        """By gateway and weights."""
+        """By gateway and weights, each gateway's in the order of their last spans."""
         key = (COUNTS.c.gateway, COUNTS.c.weights)
         last = select(*key, func.max(COUNTS.c.bucket).label("last")).group_by(*key).subquery()
         query = (

@@ -53,6 +53,23 @@ def test_each_gateway_that_a_merge_made_worse_is_told_of_once(side: Bench) -> No
     assert told_of(side.store, "g4") is None
 
 
+def test_what_was_counted_under_the_same_weights_before_the_gateway_left_them_says_nothing_of_the_merge(
+    side: Bench,
+) -> None:
+    former, kept = side.releases.weights["c2"], side.releases.weights["c1"]
+    _count(side, "g3", "f" * 64, 48, bucket=1)
+    _count(side, "g3", kept, 4, bucket=2)  # it drifted, and left them
+    _count(side, "g3", former, 48, bucket=6)
+    ask(side, "c2", "c1")
+    for _ in range(2):
+        side.look()
+        side.clock.now_s += LOOK_EVERY_S
+    assert _told(side) == []
+    _count(side, "g3", kept, 5, bucket=9)
+    side.look()
+    assert "holdout accuracy 96% -> 10%" in _told(side)[0]
+
+
 def test_who_has_left_the_cohort_since_and_merges_of_long_ago_are_not_looked_at(side: Bench) -> None:
     _merged(side, {"g3": 4, "g4": 4})
     side.store.lineage.move(
