@@ -164,7 +164,8 @@ class DriftWatch:
         same = self._held.active is active
         if self._held and not same:  # what another has served is judged by that
             flags = self._judge(*self._held.taken(), now_s)
-        if same and not self._served:  # nothing looks at features: they need not be kept for it
+        if same and not self._served and active.weights == self._standing.place.weights:
+            # nothing looks at features: they need not be kept for it
             served = [(batch.without_features(), made) for batch, made in served]
         self._held.add(rows, served, active)
         if self._held.may_wait(bool(rows or served), now_s) and same and not self._behind:
@@ -307,10 +308,10 @@ class DriftWatch:
             overlay="",
             overlays=(),
             overlaid_at=before.batches.get(LABEL_FREE, 0),
-            asked=asked(before.place.flag, before.place.asked) or self._compared(active),
+            asked=asked(before.place.flag, self._waiting(active)) or self._compared(active),
         )
         rules = self._rules_of(active)
-        states = _rebaselined(rules, before, goes_on=rules is self.rules)
+        states = _rebaselined(rules, before, active.weights, goes_on=rules is self.rules)
         at = Standing(
             place,
             activated(before.policy),
@@ -324,6 +325,12 @@ class DriftWatch:
             self._table.save(at, rules)
         self._judging.rules, self._standing, self._buffer = rules, at.settled(), []
         self._served = _batches(rules)
+
+    def _waiting(self, active: Prepared) -> Asked | None:
+        """What the weights before have not answered yet, where it says something of these."""
+        waiting = self._standing.place.asked
+        answers_no_flag = waiting is not None and waiting.most is not None
+        return None if answers_no_flag and active.bundle != self.rules.bundle else waiting
 
     def _compared(self, active: Prepared) -> Asked | None:
         """What weights of the same bundle must not do to the losses; those of another may mean something else."""
@@ -352,11 +359,11 @@ def _batches(rules: WatchRules) -> dict[str, ServedBatches]:
     return {one.monitor.name: ServedBatches(one.monitor.batch_size) for one in rules.served}
 
 
-def _rebaselined(rules: WatchRules, before: Standing, *, goes_on: bool) -> dict[str, MonitorState]:
+def _rebaselined(rules: WatchRules, before: Standing, weights: str, *, goes_on: bool) -> dict[str, MonitorState]:
     """States on new weights; those of other rules begin anew."""
     states: dict[str, MonitorState] = {}
     for one in rules.every:
         state = before.states[one.monitor.name] if goes_on else one.monitor.start()
         begins = before.place.weights or (rules.learns and one.monitor.role in (Role.LABELLED, Role.LABEL_FREE))
-        states[one.monitor.name] = one.monitor.rebaseline(state) if begins else state
+        states[one.monitor.name] = rules.rebaselined(one, state, weights) if begins else state
     return states

@@ -16,6 +16,7 @@ from edge_agent.drift.policy.catalogue import (
     LABEL_FREE,
     LOSS_LEVEL,
     Monitor,
+    MonitorState,
     monitor,
     of_rule,
 )
@@ -96,6 +97,13 @@ class WatchRules:
     def own_weights(self) -> str:
         """The digest of the weights that the bundle came with."""
         return self.manifest.files.get("weights.safetensors", "")
+
+    def rebaselined(self, one: Watched, state: MonitorState, weights: str) -> MonitorState:
+        """A monitor's state once these weights serve; what knows the mistakes of the bundle's own weights knows them
+        again where those do."""
+        if one.monitor.name == ACCURACY and weights == self.own_weights:
+            return one.monitor.start()
+        return one.monitor.rebaseline(state)
 
     @property
     def worst_loss(self) -> float | None:

@@ -117,7 +117,8 @@ class StandingTable:
     def load(self, rules: WatchRules) -> Standing:
         """What was committed last; anew, under another epoch, where it cannot be read.
 
-        A monitor that was not there, or had other constants, begins as after an activation; with it the policy.
+        A monitor that was not there, had other constants, or whose state is of an earlier version, begins as after an
+        activation; with it the policy.
 
         Raises:
             StorageError: the database cannot be read.
@@ -171,7 +172,7 @@ class StandingTable:
             LabelFacts(**document["facts"]),
         )
         for one in rules.every:
-            standing = _with_stored(standing, one, rows.get(one.monitor.name))
+            standing = _with_stored(standing, rules, one, rows.get(one.monitor.name))
         return replace(standing, season=_season(rows.get(SEASON), rules))
 
 
@@ -186,19 +187,33 @@ def begun(rules: WatchRules) -> Standing:
     )
 
 
-def _with_stored(standing: Standing, one: Watched, row: Row | None) -> Standing:
-    """The monitor's own state; it begins anew if it was not there or has had other constants."""
+def _with_stored(standing: Standing, rules: WatchRules, one: Watched, row: Row | None) -> Standing:
+    """The monitor's own state; it begins anew if it was not there, has had other constants or cannot be read."""
     name = one.monitor.name
-    if row is not None and json.loads(row[1])["rule"] == one.rule:
-        return replace(standing, states={**standing.states, name: one.monitor.restored(decoded(row[2]))})
+    stored = _stored(one, row)
+    if stored is not None:
+        return replace(standing, states={**standing.states, name: stored})
     fresh = one.monitor.start()
-    fresh = one.monitor.rebaseline(fresh) if standing.place.weights else fresh
+    weights = standing.place.weights
+    fresh = rules.rebaselined(one, fresh, weights) if weights else fresh
     findings = {other: finding for other, finding in standing.findings.items() if other != name}
     policy = standing.policy
     if one.monitor.role is not None:
         held = {role: level for role, level in policy.held.items() if role is not one.monitor.role}
-        policy = replace(policy, held=held, verdict=Verdict.NONE)
+        holds = any(level.level is policy.verdict for level in held.values())
+        policy = replace(policy, held=held, verdict=policy.verdict if holds else Verdict.NONE)
     return replace(standing, policy=policy, findings=findings).with_state(name, fresh)
+
+
+def _stored(one: Watched, row: Row | None) -> MonitorState | None:
+    """As it was written; None: it was not, with these constants, or this version cannot read it."""
+    if row is None or json.loads(row[1])["rule"] != one.rule:
+        return None
+    try:
+        return one.monitor.restored(decoded(row[2]))
+    except (DataError, WireError) as error:
+        _log.error("monitor_begins_anew", monitor=one.monitor.name, problem=str(error))
+        return None
 
 
 def _of_before(row: Row, rules: WatchRules) -> Standing:
@@ -215,7 +230,7 @@ def _of_before(row: Row, rules: WatchRules) -> Standing:
         if one.monitor.name == LOSS_RISE and one.rule == rule:
             standing = standing.with_state(LOSS_RISE, RiseState(one.monitor.params, before))
         else:
-            standing = _with_stored(standing, one, None)
+            standing = _with_stored(standing, rules, one, None)
     return replace(standing, season=_season(None, rules))
 
 

@@ -1,5 +1,6 @@
 """A flag that an activation has not answered is raised anew, about the weights that serve now."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,6 +138,14 @@ def test_what_an_activation_could_not_tell_yet_is_asked_of_the_next(stream: Stre
     assert stream.feed(GOOD) == 0
     stream.parts.activate(WEIGHTS[2])
     assert stream.feed(BAD * RULE.warmup_batches) == 1
+
+
+def test_another_bundle_s_losses_are_not_compared_with_those_before_though_that_was_asked(stream: Stream) -> None:
+    assert stream.feed(GOOD * 8) == 0
+    stream.parts.activate(WEIGHTS[1])
+    assert stream.feed(GOOD) == 0
+    stream.parts.server.swap(replace(stream.parts.active, bundle="f" * 64, weights=WEIGHTS[2]))
+    assert stream.feed(BAD * RULE.warmup_batches) == 0
 
 
 def flagged(before: NDArray[np.float64], after: NDArray[np.float64], *, guess: float | None = None) -> bool:

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from edge_agent.drift.loss_rise import MONITOR_NAME, LossRiseState, step
 from edge_agent.drift.policy.season import SeasonParams
 from edge_agent.drift.policy.table import Verdict
-from edge_agent.drift.policy.verdict import PolicyState
+from edge_agent.drift.policy.verdict import PolicyState, Role
 from edge_agent.errors import DataError, StorageError
 from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.drift_status import DriftStatus
+from edge_agent.runtime.packing import encoded
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_rules import WatchRules, rule_alone
 from edge_agent.runtime.watch_status import drift_status
@@ -245,6 +246,21 @@ def test_a_monitor_that_joins_later_begins_by_itself(tmp_path: Path, whole: Bund
     one.parts.close()
 
 
+def test_a_state_of_an_earlier_version_costs_its_monitor_alone(gateway: Gateway) -> None:
+    gateway.serve(20 * SIZE, label=True)
+    assert gateway.serve(10 * SIZE, label=True, wrong=True) == 1
+    before, policy = gateway.rows(), gateway.watch.standing.policy
+    with gateway.parts.agent_db.transaction():
+        older = encoded({"of another version": np.zeros(3)})
+        gateway.parts.agent_db.execute("UPDATE watch SET state = ? WHERE name = 'label-free'", (older,))
+    gateway.restart()
+    assert gateway.rows()["loss-level"] == before["loss-level"]
+    assert gateway.watch.standing.policy.level(Role.LABELLED) is policy.level(Role.LABELLED) is Verdict.ALARM
+    assert gateway.watch.open_flag
+    assert gateway.serve(10 * SIZE, label=True, wrong=True) == 0, "it is the same drift, and told already"
+    assert gateway.watch.standing.batches["label-free"] == 40
+
+
 def test_the_row_of_an_earlier_version_is_gone_on_with(tmp_path: Path, bundle: Bundle) -> None:
     rule = LossRiseState.start(RULE)
     for loss in (0.0, 5.0, 5.0):
@@ -325,6 +341,27 @@ def test_another_bundle_brings_its_own_monitors(parts: Parts, whole: Bundle) -> 
     watch.consume([], parts.active)
     assert [one.name for one in watch.rules.monitors] == ["loss-level", "label-free"]
     assert set(watch.standing.states) == {"loss-level", "label-free", "arrivals"}
+
+
+def test_what_another_bundle_served_is_judged_once_the_disk_is_back(parts: Parts, whole: Bundle) -> None:
+    """Its monitors look at features, those at hand do not."""
+    parts.feed(0, [False] * BATCH)
+    watch = DriftWatch(
+        parts.agent_db,
+        parts.outbox,
+        parts.store,
+        gateway=GATEWAY,
+        rules=parts.watch.rules,
+        adopt=lambda active: rules_of(whole),
+    )
+    parts.server.swap(replace(parts.active, bundle=whole.digest, weights=OWN))
+    deny(parts.agent_db, "watch")
+    served = [served_of(whole, first, *drawn(SIZE, first)) for first in (0, SIZE)]
+    with pytest.raises(StorageError):
+        watch.consume([], parts.active, served[:1])
+    permit(parts.agent_db, "watch")
+    watch.consume([], parts.active, served[1:])
+    assert watch.standing.batches["label-free"] == 1
 
 
 def test_monitors_that_cannot_be_used_leave_those_at_hand(parts: Parts) -> None:
