@@ -163,15 +163,9 @@ class Screening:
 
     def _begin(self, bundle: str) -> None:
         """Another bundle serves: its sensors are screened from the beginning, and what was open ends."""
-        until_s = 0.0 if self._state is None or not math.isfinite(self._state.latest_s) else self._state.latest_s
-        ends = [
-            SensorFaultEvent.model_validate_json(said).model_copy(update={"until_s": until_s, "open_faults": 0})
-            for said in self._place.open.values()
-        ]
+        self._place = replace(_all_ended(self._place, self._state), bundle=bundle)
         self._screen = self._screen_of(bundle)
         self._state = None if self._screen is None else FaultState.start(self._screen.params)
-        pending = (*self._place.pending, *(event.model_dump_json() for event in ends))
-        self._place = replace(self._place, bundle=bundle, open={}, pending=pending)
 
     def _told(self, reports: tuple[FaultReport, ...]) -> ScreenPlace:
         place = self._place
@@ -241,11 +235,20 @@ class Screening:
             self._screen = self._screen_of(place.bundle)
             if self._screen is None:
                 return replace(place, bundle="", open={}), None
-            return place, FaultState.from_arrays(self._screen.params, decoded(rows[0][1]))
+            return self._restored(self._screen, place, rows[0][1])
         except (DataError, WireError, ValueError, TypeError, KeyError, AttributeError) as error:
             _log.error("screening_state_unreadable", problem=str(error))
             self._screen = None
             return ScreenPlace(secrets.token_hex(8)), None
+
+    def _restored(self, screen: Screen, place: ScreenPlace, stored: object) -> tuple[ScreenPlace, FaultState]:
+        """With the screen's own state; one that cannot be read, as of an earlier version, begins anew, and what was
+        open ends."""
+        try:
+            return place, FaultState.from_arrays(screen.params, decoded(stored))
+        except (DataError, WireError) as error:
+            _log.error("screening_begins_anew", problem=str(error))
+            return _all_ended(place, None), FaultState.start(screen.params)
 
     def _write(self) -> None:
         assert self._state is not None
@@ -254,6 +257,17 @@ class Screening:
             " SET place = excluded.place, state = excluded.state",
             (json.dumps(asdict(self._place)), encoded(self._state.to_arrays())),
         )
+
+
+def _all_ended(place: ScreenPlace, state: FaultState | None) -> ScreenPlace:
+    """The end of all that was open, at the latest sample; where that is not known, at once."""
+    latest_s = math.nan if state is None else state.latest_s
+    ends: list[str] = []
+    for said in place.open.values():
+        event = SensorFaultEvent.model_validate_json(said)
+        until_s = latest_s if math.isfinite(latest_s) else event.since_s
+        ends.append(event.model_copy(update={"until_s": until_s, "open_faults": 0}).model_dump_json())
+    return replace(place, open={}, pending=(*place.pending, *ends))
 
 
 def _side_by_side(seen: Sequence[Observed], masks: Sequence[NDArray[np.bool_] | None]) -> NDArray[np.bool_] | None:

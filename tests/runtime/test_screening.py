@@ -14,6 +14,7 @@ from edge_agent.drift.observed import Observed
 from edge_agent.drift.reference import Reference
 from edge_agent.errors import StorageError
 from edge_agent.model.bundle import Bundle
+from edge_agent.runtime.packing import encoded
 from edge_agent.runtime.pipeline import Recordable
 from edge_agent.runtime.recorder import Recorder
 from edge_agent.runtime.screen import Screen, screen_of
@@ -219,6 +220,18 @@ def test_a_damaged_state_begins_anew(parts: Parts) -> None:
             parts.samples_db.execute("UPDATE screening SET state = ?", (damage,))
         again = Screening(parts.samples_db, parts.outbox, gateway=GATEWAY, screen_of=lambda digest: parts.screen)
         assert again.open_faults == []
+
+
+def test_a_state_of_an_earlier_version_begins_anew_and_ends_what_was_open(parts: Parts) -> None:
+    play(parts, stream(), stop=200)
+    broken = parts.screening.faulty_samples
+    with parts.samples_db.transaction():
+        parts.samples_db.execute("UPDATE screening SET state = ?", (encoded({"of another version": np.zeros(3)}),))
+    parts.screening = Screening(parts.samples_db, parts.outbox, gateway=GATEWAY, screen_of=lambda digest: parts.screen)
+    assert (parts.screening.open_faults, parts.screening.faulty_samples) == ([], broken)
+    recorder(parts)._take([Recordable(batch_of(stream()[300:308], 300), served(parts.bundle, [False] * BATCH), [])])
+    begun, ended = faults(parts)
+    assert (begun.fault_id, begun.until_s, ended.until_s) == (ended.fault_id, None, begun.since_s)
 
 
 def test_a_bundle_without_a_screen_is_served_without(tmp_path: Path, bundle: Bundle) -> None:
