@@ -6,10 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge_agent.wire.tensors import Weights
+from server_bridge.aggregation.lengths import LengthRule
+from server_bridge.aggregation.opposition import OppositionRule
 from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.flower.clma import CLMA
+from server_bridge.flower.defence import Defence
 from server_bridge.flower.state import decode_state, encode_state
+from server_bridge.flower.steps import StepRule
 from tests.flower.by_hand import Metrics, Rounds, fleet_of, options
 
 CLIENTS = (1, 2, 3, 4, 5, 6, 7)
@@ -23,9 +27,11 @@ class Round:
     noisy: frozenset[int]
     killed: bool
     ends: bool
+    told: tuple[float, ...]
 
 
-ROUNDS = st.lists(st.builds(Round, SOME, SOME, SOME, st.booleans(), st.booleans()), min_size=1, max_size=6)
+TOLD = st.tuples(*[st.sampled_from([0.0, 0.3, 0.5, 3.0, -1.0, 1e30, float("nan")]) for _ in CLIENTS])
+ROUNDS = st.lists(st.builds(Round, SOME, SOME, SOME, st.booleans(), st.booleans(), TOLD), min_size=1, max_size=6)
 
 
 def _strategy(script: list[Round], merge: float | None, candidates: int) -> CLMA:
@@ -34,6 +40,9 @@ def _strategy(script: list[Round], merge: float | None, candidates: int) -> CLMA
         return_rule=ReturnRule(),
         recognition=RecognitionRule(),
         candidates=candidates,
+        best_start=candidates > 0,
+        step_rule=StepRule(),
+        defence=Defence(LengthRule(), OppositionRule(), unharmed=False),
         merge_cohorts_threshold=merge,
         reconverged=merge,
         **options(),
@@ -58,6 +67,7 @@ def test_any_rounds_keep_everybody_in_exactly_one_cohort_and_ids_are_never_used_
             for node, client in rounds.clients.items():
                 client.away, client.noise = node in spec.away, 6.0 if node in spec.noisy else 0.3
                 client.judge = _judge
+                client.metrics["clma-loss"] = spec.told[node - 1]
             rounds.run()
         if spec.killed:
             state = decode_state(encode_state(cut.strategy.export_state()))
