@@ -92,7 +92,8 @@ def explain(
         moves = store.lineage.moves(gateway=gateway)
         members = store.lineage.members(moves[-1].bundle) if moves else {}
         latest, asked = store.adaptations.latest_round(), store.merges.queued()
-        harm = told_of(store, gateway) if moves and moves[-1].reason == MERGE_ASKED else None
+        merged = moves[-1] if moves and moves[-1].reason == MERGE_ASKED else None
+        harm = None if merged is None else told_of(store, gateway, merged.source)
     ignored = registered[gateway].ignored_why
     part = None if latest is None else participation(latest, gateway)
     if as_json:

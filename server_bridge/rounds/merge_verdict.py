@@ -22,10 +22,11 @@ LABELLED_LEAST, FELL_LEAST, DEVIATIONS, LOSS_FACTOR = 20, 0.1, 3.0, 2.0
 _log = structlog.get_logger(__name__)
 
 
-def told_of(store: Store, gateway: str) -> str | None:
-    """What was told last of a merge that made this gateway worse; ``None``: nothing lately."""
+def told_of(store: Store, gateway: str, gone: str | None) -> str | None:
+    """What was told of the merge by which a cohort ended, if it made this gateway worse; ``None``: nothing lately."""
     told = [each for each in store.decisions.recent(limit=RECENT) if each.reason == MERGE_HARMS]
-    return next((each.detail for each in reversed(told) if each.facts.get("gateway") == gateway), None)
+    mine = [each.detail for each in told if each.facts.get("gateway") == gateway and each.facts.get("gone") == gone]
+    return mine[-1] if mine else None
 
 
 def harm_words(known: Accuracies) -> str | None:
@@ -112,7 +113,7 @@ class MergeVerdicts:
             f"{gateway}: {words}, since cohort {request.gone} went into {request.kept}, asked by {request.asked_by}; "
             "its next flag parts it again"
         )
-        facts: dict[str, Fact] = {"request": request.id, "gateway": gateway}
+        facts: dict[str, Fact] = {"request": request.id, "gateway": gateway, "gone": request.gone}
         self._store.decisions.record("cohorts", MERGE_HARMS, detail, self._wall(), facts=facts)
         self._told.add((request.id, gateway))
         _log.warning(MERGE_HARMS, gateway=gateway, cohort=request.gone, into=request.kept, found=words)

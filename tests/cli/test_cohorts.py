@@ -109,7 +109,7 @@ def test_what_a_merge_did_to_a_gateway_is_explained(side: Bench, settings: str) 
     again = bench(Path(settings).parent, made=side.fleet)
     move = again.store.lineage.moves(gateway="g5")[-1]
     again.store.lineage.move([replace(move, source="c3", target="c1", reason="merge-asked", statistics={})])
-    harm: dict[str, Fact] = {"request": 1, "gateway": "g5"}
+    harm: dict[str, Fact] = {"request": 1, "gateway": "g5", "gone": "c3"}
     again.store.decisions.record("cohorts", "merge-harms", "g5: holdout accuracy 96% -> 8%", 1.0, facts=harm)
     again.store.close()
     words = "since that merge: g5: holdout accuracy 96% -> 8%"

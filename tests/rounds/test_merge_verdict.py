@@ -49,8 +49,9 @@ def test_each_gateway_that_a_merge_made_worse_is_told_of_once(side: Bench) -> No
         "g3: holdout accuracy 96% -> 8%, of 50 labelled samples, since cohort c2 went into c1, asked by ann; "
         "its next flag parts it again"
     )
-    assert told_of(side.store, "g3") == words
-    assert told_of(side.store, "g4") is None
+    assert told_of(side.store, "g3", "c2") == words
+    assert told_of(side.store, "g3", "c4") is None  # of a later merge nothing is told by that
+    assert told_of(side.store, "g4", "c2") is None
 
 
 def test_what_was_counted_under_the_same_weights_before_the_gateway_left_them_says_nothing_of_the_merge(
