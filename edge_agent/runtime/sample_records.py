@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from edge_agent.config import AgentSettings
+from edge_agent.config import AgentSettings, MonitorSection
 from edge_agent.link.outbox import Outbox
+from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.gathering import GATHERED_SAMPLES
 from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.recorder import Recorder
@@ -12,9 +13,10 @@ from edge_agent.runtime.screening import Screening
 from edge_agent.runtime.storage import AgentStorage
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_held import TOGETHER_S
-from edge_agent.runtime.watch_rules import watch_rules
+from edge_agent.runtime.watch_rules import WatchRules, rules_of_release, watch_rules
 from edge_agent.samples.holdout import HoldoutCounts
 from edge_agent.samples.store import SampleStore
+from edge_agent.serving.server import Prepared
 from edge_agent.wire.tasks import task_classes
 
 
@@ -25,7 +27,7 @@ class SampleRecords:
         flagged: called after a flag was raised.
 
     Raises:
-        ConfigError: the bundle lacks the monitor that the settings ask for.
+        ConfigError: the provisioned bundle serves, and lacks the monitor that the settings ask for.
         DataError: a monitor's constants make no sense.
         StorageError: the disk refuses.
     """
@@ -65,8 +67,8 @@ class SampleRecords:
             outbox,
             self._store,
             gateway=settings.gateway.id,
-            rules=watch_rules(settings.monitor, next(iter(model.server.active.models.values())).bundle),
-            adopt=lambda active: watch_rules(settings.monitor, next(iter(active.models.values())).bundle),
+            rules=_first_rules(settings.monitor, model),
+            adopt=lambda active: rules_of_release(settings.monitor, _bundle(active)),
             together_s=TOGETHER_S,
         )
         self.screening = Screening(
@@ -106,6 +108,17 @@ class SampleRecords:
             StorageError: the disk refuses.
         """
         return self._store.refused_labels
+
+
+def _bundle(active: Prepared) -> Bundle:
+    return next(iter(active.models.values())).bundle
+
+
+def _first_rules(section: MonitorSection, model: ModelInService) -> WatchRules:
+    """At the start: only what the provisioned bundle lacks is the settings' fault."""
+    bundle = _bundle(model.server.active)
+    provisioned = bundle.digest == model.store.provisioned.digest
+    return watch_rules(section, bundle) if provisioned else rules_of_release(section, bundle)
 
 
 def _screen(model: ModelInService, digest: str) -> Screen | None:

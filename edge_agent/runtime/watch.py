@@ -229,7 +229,8 @@ class DriftWatch:
         if rows:
             at = replace(at, facts=replace(at.facts, rows_since=at.facts.rows_since + rows))
         if self._served or self.rules.arrivals is not None:
-            for piece in self._pieces(served, active):
+            own = active.bundle == self.rules.bundle  # else its own could not be used: what it serves is not judged
+            for piece in self._pieces(served, active) if own else ():
                 for batches in self._served.values():
                     batches.add(piece)
                 at = served_noted(self.rules, at, piece, now_s)

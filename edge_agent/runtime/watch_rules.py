@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+import structlog
+
 from edge_agent.config import MonitorSection
 from edge_agent.drift.arrays import MonitorArrays, encode_drift_arrays
 from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
@@ -36,6 +38,7 @@ TOLERABLE_RATE = 2e-3
 chosen where the settings name none: one flag in 500 batches of 32 is one in 16,000 samples. One whose threshold aims at
 fewer than its reference can promise is, and without labels only warns. A rate that was asked for at the build, and
 could have been lower, is the operator's own."""
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -137,6 +140,23 @@ def watch_rules(section: MonitorSection, bundle: Bundle) -> WatchRules:
         learns=section.baseline == "gateway",
         answers=None if not served else _answers(manifest, arrays),
     )
+
+
+def rules_of_release(section: MonitorSection, bundle: Bundle) -> WatchRules:
+    """The same of a bundle that came over the air: one without the monitor that the settings ask for is watched by its
+    default, so that no release ends an agent.
+
+    Raises:
+        ConfigError: it has no monitor with labels.
+        DataError: a monitor's constants make no sense.
+    """
+    try:
+        return watch_rules(section, bundle)
+    except ConfigError as error:
+        rules = watch_rules(section.model_copy(update={"rule": "default"}), bundle)
+        told = {"asked": section.rule, "watches": rules.labelled.monitor.name}
+        _log.error("rule_not_in_released_bundle", problem=error.problem, **told)
+        return rules
 
 
 def rule_alone(params: LossRiseParams, bundle: Bundle, *, policy: PolicyParams | None = None) -> WatchRules:
@@ -243,4 +263,4 @@ def _watched(name: str, spec: MonitorSpec, arrays: MonitorArrays) -> Watched:
     return Watched(monitor(name, spec, arrays), sha256_hex(constants))
 
 
-__all__ = ["Role", "WatchRules", "Watched", "rule_alone", "season_of", "watch_rules"]
+__all__ = ["Role", "WatchRules", "Watched", "rule_alone", "rules_of_release", "season_of", "watch_rules"]

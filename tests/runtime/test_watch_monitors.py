@@ -29,6 +29,7 @@ from tests.runtime.watched import NAMES, OWN, SIZE, drawn, labelled, labels_of, 
 
 SHIFT = 4.0
 STATE_CAP_BYTES = 256 * 1024
+OTHERS = "b" * 64
 
 
 @pytest.fixture(scope="module")
@@ -373,6 +374,16 @@ def test_monitors_that_cannot_be_used_leave_those_at_hand(parts: Parts) -> None:
     parts.server.swap(replace(parts.active, bundle="f" * 64, weights=OWN))
     watch.consume([], parts.active)
     assert watch.rules is rules
+
+
+def test_what_another_bundle_serves_is_not_judged_by_those_that_could_not_be_replaced(gateway: Gateway) -> None:
+    """It has other inputs."""
+    gateway.serve(2 * SIZE)
+    gateway.parts.server.swap(replace(gateway.parts.active, bundle="f" * 64, weights=OTHERS))
+    batch, made = served_of(gateway.bundle, 100, *drawn(SIZE, 1), weights=OTHERS)
+    other = replace(batch, features={"z": batch.features["x"]})
+    gateway.watch.consume([], gateway.parts.active, [(other, made)])
+    assert gateway.watch.standing.batches["label-free"] == 2
 
 
 def test_a_batch_of_another_shape_is_named_and_passed_over(gateway: Gateway) -> None:

@@ -8,7 +8,7 @@ from edge_agent.drift.policy.season import SeasonParams
 from edge_agent.drift.policy.verdict import PolicyParams
 from edge_agent.errors import ConfigError
 from edge_agent.model.bundle import Bundle
-from edge_agent.runtime.watch_rules import season_of, watch_rules
+from edge_agent.runtime.watch_rules import rules_of_release, season_of, watch_rules
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
 from tests.runtime.watched import watched_bundle
 
@@ -97,3 +97,12 @@ def test_seasons_begin_where_the_hour_or_the_week_does() -> None:
     assert week is not None
     monday_1970_01_05_s = 4 * 86_400.0
     assert (week.bins, week.period_s, week.offset_s) == (7, 604_800.0, monday_1970_01_05_s)
+
+
+def test_a_release_without_the_monitor_that_was_asked_for_is_watched_by_its_default(calibrated: Bundle) -> None:
+    section = MonitorSection(rule="loss-level")
+    with pytest.raises(ConfigError, match="loss-level"):
+        watch_rules(section, calibrated)
+    assert rules_of_release(section, calibrated).labelled.monitor.name == MONITOR_NAME
+    with pytest.raises(ConfigError):
+        rules_of_release(section, Bundle(calibrated.path, "", calibrated.manifest.model_copy(update={"monitors": {}})))
