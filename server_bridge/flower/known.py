@@ -47,6 +47,7 @@ class KnownConcepts:
         self._selector = selector
         self._best_start = best_start
         self._starts: dict[ClientId, CohortId] = {}
+        self._left: dict[ClientId, CohortId] = {}
         self._levels = LossLevels()
         self._trials = Trials(choice)
         self._began: set[CohortId] = set()
@@ -87,6 +88,7 @@ class KnownConcepts:
     def begin_round(self) -> None:
         """Nobody has been asked yet."""
         self._starts.clear()
+        self._left.clear()
         self._moved.clear()
         self._stayed.clear()
         self._evaluated.clear()
@@ -136,6 +138,7 @@ class KnownConcepts:
             if best != own:
                 logger.info("begin_from_another_cohort", nodes=sorted(leaving), own=own, best=best)
                 self._starts.update(dict.fromkeys(leaving, best))
+                self._left.update(dict.fromkeys(leaving, own))
 
     def find(
         self, group: Sequence[ClientUpdate], stable: Sequence[ClientUpdate], registry: CohortRegistry
@@ -234,9 +237,11 @@ class KnownConcepts:
     def unfit(self, group: Iterable[ClientUpdate]) -> set[CohortId]:
         """The cohorts that members of a group came from whose weights were no good on their data: they did drift.
 
-        Where no other member told how good these weights can be, what training made of them tells it.
+        Where no other member told how good these weights can be, what training made of them tells it. Who begins from
+        another cohort's weights found its own worse than these.
         """
-        levels, bad = self._levels.by_cohort, set[CohortId]()
+        group = list(group)
+        levels, bad = self._levels.by_cohort, {self._left[u.client] for u in group if u.client in self._left}
         for update in group:
             if update.loss is None:
                 continue

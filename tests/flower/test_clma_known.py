@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, CohortContext
 from server_bridge.cohorts.cosine import CosineCohorter
 from server_bridge.cohorts.recognition import RecognitionRule
+from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.state import decode_state, encode_state
 from tests.flower.by_hand import A, B, Client, Flags, Model, Rounds, close, flags, fleet_of, options
@@ -289,6 +290,18 @@ def test_an_unknown_drift_is_learnt_from_the_model_that_is_least_bad_for_it(star
     assert {(m.source, m.target, m.reason) for m in rounds.strategy.registry.round_moves} == {("root", "c2", "drifted")}
     rounds.run()
     assert {rounds.cohorts[node] for node in LATER} == {"c2"}
+
+
+def test_who_begins_from_another_cohorts_weights_does_not_go_back_to_its_own() -> None:
+    rounds = _recurring(
+        lambda flagged: CLMA(flagged=flagged, candidates=2, best_start=True, return_rule=ReturnRule(), **options())
+    )
+    _prefers(rounds, "c1")
+    for node in LATER:
+        rounds.clients[node].metrics["clma-loss"] = 2.0
+    rounds.run()
+    assert rounds.groups["c2"] == LATER
+    assert ["c2", ["c1", "root"]] in rounds.strategy.export_state().document["splits"]["barred"]
 
 
 def test_the_best_start_needs_candidates() -> None:
