@@ -25,9 +25,11 @@ from server_bridge.bundles.reference import reference_of
 from server_bridge.bundles.support import EFFECTIVE_LEAST, Asked, Maker, PlainMaker, Support
 from server_bridge.bundles.wish import Wish
 
-AIMED_RATE = 2e-3
-"""False alarms a batch that a threshold would have on a stream of the reference's own blocks, where the reference
-cannot promise as few: what can be promised holds all the more, and nobody wants an alarm in 20 batches."""
+AIMED_RATE = 1e-4
+"""False alarms a batch that the deciding threshold would have on a stream of the reference's own blocks, where the
+reference cannot promise as few: what can be promised holds all the more, and nobody wants an alarm in 20 batches."""
+TOLERABLE_RATE = 2e-3
+"""The most that is promised where nothing was asked for; and what a monitor that then only warns aims at."""
 _ORDER_ROWS = 100
 
 Told = Callable[[str, float], None]
@@ -173,7 +175,7 @@ class _Task:
         self, maker: Maker, support: Support, notes: list[str]
     ) -> tuple[MonitorSpec, dict[str, NDArray[Any]]] | None:
         aimed = self._aims(maker, support)
-        rate = max(self.wanted, AIMED_RATE if aimed else support.lowest_rate)
+        rate = self._aim(maker) if aimed else max(self.wanted, support.lowest_rate)
         asked = Asked(self.batch_size, rate, self._rng(maker.name), partial(self.told, maker.name), aimed)
         asked.progress(0.0)
         try:
@@ -204,8 +206,11 @@ class _Task:
     def _aims(self, maker: Maker, support: Support) -> bool:
         """Whether the threshold is that of a rate which the reference cannot promise, and nobody asked for one."""
         if maker.decides:
-            return not self.wish.asked and support.lowest_rate > max(self.wanted, AIMED_RATE)
+            return not self.wish.asked and support.lowest_rate > max(self.wanted, TOLERABLE_RATE)
         return self.wish.false_alarms is None and support.effective_batches < EFFECTIVE_LEAST
+
+    def _aim(self, maker: Maker) -> float:
+        return AIMED_RATE if maker.decides else max(self.wanted, TOLERABLE_RATE)
 
     def _promised(self, maker: Maker, support: Support, rate: float, *, aimed: bool, notes: list[str]) -> str:
         """The promise in words; what it lacks is noted."""

@@ -74,7 +74,7 @@ def test_the_default_promises_the_lowest_rate_that_is_supported_and_aims_lower(m
     assert spec.promise is not None
     assert spec.promise.effective_batches == pytest.approx(50, rel=0.2)
     lowest = f"1 per {1 / spec.promise.lowest_rate:,.0f} batches, the lowest supported"
-    assert spec.promise.words == f"{lowest}; aims at 1 per 500 batches"
+    assert spec.promise.words == f"{lowest}; aims at 1 per 10,000 batches"
     assert (spec.false_alarm_rate, promised_rate(spec)) == (AIMED_RATE, spec.promise.lowest_rate)
     wish = Wish(false_alarms_of(f"{2 * spec.promise.lowest_rate}"))
     asked = labelled(correlated(1600, 0.0, 1), manifest, wish=wish).specs["loss-level"]
@@ -116,7 +116,7 @@ def test_too_few_rows_for_any_promise_still_decide_and_say_so(manifest: Manifest
     spec = made.specs["loss-level"]
     assert spec.promise is not None
     assert spec.promise.effective_batches < 1
-    assert spec.promise.words == "none; aims at 1 per 500 batches"
+    assert spec.promise.words == "none; aims at 1 per 10,000 batches"
     assert any("loss-level promises nothing: to it 256 rows are worth 0." in note for note in made.notes)
 
 

@@ -30,6 +30,9 @@ _EFFORT_AIMED = 0.25
 # losses of AR(1) 0.9, batches of 32, six references each: 7e-5 alarms a batch at most for 2e-3 aimed at, a tripled loss
 # told after 26 batches; widened by all that so short a reference asks for, 0 and 46 to 58.
 _WIDENED_TO = 10.0
+# False alarms a batch whose threshold is simulated where fewer are aimed at. Below it the threshold rises as the rate's
+# logarithm, as that of a sum of likelihood ratios does (Shiryaev-Roberts: the mean run is at least its exponential).
+_SIMULATED_AIM = 2e-3
 
 
 def judged_series(losses: NDArray[Any]) -> NDArray[np.float64]:
@@ -71,7 +74,7 @@ def calibrate_loss_level(
     Raises:
         DataError: too few losses for that rate (the lowest is named), not one dimension, or none finite.
 
-    Cost: 3 s at 1e-3, and about 10 s at 1e-4 and below, for batches of 32; unsupported, at 2e-3, half a second.
+    Cost: 3 s at 1e-3, and about 10 s at 1e-4 and below, for batches of 32; unsupported half a second.
     """
     params, promise = fitted(
         losses,
@@ -106,19 +109,21 @@ def fitted(
     def fit(rows: NDArray[np.int64]) -> StatisticPaths:
         return paths_of(distribution.recounted(numbers[rows]), numbers, inflation=inflation)
 
+    simulated = max(rate, _SIMULATED_AIM) if unsupported else rate
     promise = _raised(
         calibrate(
             fit,
             series,
             batch_size=batch_size,
-            rate=rate,
+            rate=simulated,
             rng=rng,
             segments=segments,
             unsupported=unsupported,
             unshown=UNSHOWN * math.sqrt(min(1.0, effective / _WIDENED_TO)) if unsupported else UNSHOWN,
             effort=_EFFORT_AIMED if unsupported else 1.0,
             progress=progress,
-        )
+        ),
+        rate,
     )
     threshold = max(promise.threshold, math.log(batch_size / rate) - math.log(inflation) - _BELOW_PROVEN)
     params = LossLevelParams(
@@ -131,11 +136,13 @@ def fitted(
     return params, promise
 
 
-def _raised(promise: Promise) -> Promise:
+def _raised(promise: Promise, rate: float) -> Promise:
+    """With what longer streams show, and for a rate that may be below the one that was simulated."""
     uncertain = promise.threshold - promise.point_threshold
-    threshold = promise.point_threshold + _LONG_STREAMS * uncertain
+    threshold = promise.point_threshold + _LONG_STREAMS * uncertain + math.log(promise.rate / rate)
     return replace(
         promise,
+        rate=rate,
         threshold=threshold,
         warning_threshold=promise.warning_threshold + threshold - promise.threshold,
         evidence=f"{promise.evidence}; {threshold:.4g} with what longer streams show of a wrong level",

@@ -1,7 +1,8 @@
 """``loss-level``: alarms when the losses' level has risen, however slowly, above that of the reference.
 
 Every labelled sample is judged as it comes; a batch only says what its worst moment was. The level is that of the
-bundle's reference until weights are activated, and from the end of a warm-up on that of the warm-up's samples.
+bundle's reference until weights are activated, and from the end of a warm-up on that of the warm-up's samples; these
+with the reference, as long as they do not show that the new weights are better than it.
 """
 
 import math
@@ -19,6 +20,7 @@ from edge_agent.drift.rises import LOSS_CAP
 from edge_agent.drift.sequential.many import advance_blocks
 from edge_agent.drift.sequential.mixture import BLOCK, RECENT, Evidence, Past, advance
 from edge_agent.drift.sequential.table import BINS, KINDS, TILTS, Distribution, Table, binned
+from edge_agent.drift.sequential.usual import usual_losses
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec, PromiseSpec
 
@@ -288,7 +290,7 @@ def _warm_up(
     if following.warmup_left:
         return following, quiet
     if np.isfinite(warmup).any():
-        distribution = Distribution.of(warmup)
+        distribution = Distribution.of(usual_losses(params.distribution, warmup, inflation=params.inflation))
         following = replace(following, distribution=distribution, table=_table(params, distribution, following.epoch))
     following = replace(following, warmup=np.full(len(warmup), np.nan))
     return following, quiet

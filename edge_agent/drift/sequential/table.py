@@ -91,6 +91,19 @@ class Distribution:
         return float(self.levels @ seen / seen.sum())
 
     @property
+    def deviation(self) -> float:
+        """Standard deviation of the losses that were seen."""
+        seen = self._seen
+        return math.sqrt(float((self.levels - self.mean) ** 2 @ seen / seen.sum()))
+
+    def spread(self, count: int) -> NDArray[np.float64]:
+        """(count,) losses that stand for those that were seen: the middles of as many equal parts, ascending."""
+        reached = np.cumsum(self._seen)
+        middles = (np.arange(count) + 0.5) / count * reached[-1]
+        found: NDArray[np.float64] = self.levels[np.searchsorted(reached, middles)]
+        return found
+
+    @property
     def _seen(self) -> NDArray[np.float64]:
         return self.counts - _imagined(self.knots)
 
