@@ -198,7 +198,7 @@ class AdaptationSection(Section):
             raise ValueError(f"eta_min {self.eta_min:g} is above eta_max {self.eta_max:g}")
         if self.batch_size > self.max_samples:
             raise ValueError(f"batch_size {self.batch_size} is above max_samples {self.max_samples}")
-        if self.judge_within_s < self.interval_s:
+        if self.online and self.judge_within_s < self.interval_s:
             raise ValueError(
                 f"judge_within_s {self.judge_within_s:g} is below interval_s {self.interval_s:g}:"
                 " no overlay would be looked at again in time"

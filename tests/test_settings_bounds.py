@@ -75,9 +75,12 @@ def test_a_number_beyond_the_bridges_ends_is_named(
 
 def test_an_overlay_that_no_look_could_judge_in_time_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
-    file.write_text(AGENT + "[adaptation]\ninterval_s = 300\njudge_within_s = 200\n")
-    with pytest.raises(ConfigError, match="judge_within_s 200 is below interval_s 300"):
+    text = AGENT + "[adaptation]\ninterval_s = 7200\n"
+    file.write_text(text + "online = true\n")
+    with pytest.raises(ConfigError, match="judge_within_s 3600 is below interval_s 7200"):
         edge_agent.config.load_settings(file)
+    file.write_text(text)
+    assert not edge_agent.config.load_settings(file).adaptation.online, "nothing is followed: an upgrade starts it"
 
 
 def assert_named(load: Any, folder: Path, text: str, told: tuple[str, str, str, str]) -> None:
