@@ -3,6 +3,7 @@
 import os
 import zlib
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,8 @@ class Segments:
         A file that was begun and has gone is not made again.
 
         Raises:
-            StorageError: the disk refused; what was written of it is nobody's.
+            StorageError: the disk refused; what was written of it is nobody's, and taken back: on a full disk it would
+                be the room that everything else needs.
         """
         path = self._path(number)
         with storage_errors("write", path):
@@ -58,14 +60,23 @@ class Segments:
                 path.stat()
             descriptor = self._files.open_part(path)
             try:
-                end = start = os.fstat(descriptor).st_size
-                for portion in rows:
-                    self._files.write_at(descriptor, portion, end)
-                    end += len(portion)
+                start = os.fstat(descriptor).st_size
+                self._write(descriptor, rows, start)
             finally:
                 os.close(descriptor)
         self._begun.add(number)
         return start
+
+    def _write(self, descriptor: int, rows: Sequence[bytes | memoryview], start: int) -> None:
+        end = start
+        try:
+            for portion in rows:
+                self._files.write_at(descriptor, portion, end)
+                end += len(portion)
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(descriptor, start)
+            raise
 
     def is_full(self, number: int) -> bool:
         """Whether another file should be begun; one that is, is synced."""
