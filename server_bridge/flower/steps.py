@@ -62,6 +62,7 @@ class _Kept:
     """The best weights of a cohort by what its members told of them.
 
     Attributes:
+        losses: what members told of them; of who was away then, of the best before.
         risen: by how much members' losses by the same weights rose from one telling to a later one.
         share: of a step that is taken.
         stepped: whether a step has been made from them since they were last sent.
@@ -119,15 +120,16 @@ class StepGuard:
         known = self._kept.setdefault(cohort, _Kept(dict(mine[0].base), told))
         compared = known.told(told)
         if not known.stepped:
-            known.risen = {one.client: max(0.0, one.now - one.before) for one in compared}
-            known.losses = told
+            known.risen |= {one.client: max(0.0, one.now - one.before) for one in compared}
+            known.losses |= told
             return None
         if rule.worse(compared, len(told)):
             known.share, known.stepped, known.harmed = known.share / 2, False, True
             return known.model
         if rule.as_good(compared):
-            known.risen = {one.client: max(0.0, min(one.by_itself, 2 * (one.now - one.before))) for one in compared}
-            known.model, known.losses, known.share = dict(mine[0].base), told, min(1.0, 2 * known.share)
+            known.risen |= {one.client: max(0.0, min(one.by_itself, 2 * (one.now - one.before))) for one in compared}
+            known.model, known.share = dict(mine[0].base), min(1.0, 2 * known.share)
+            known.losses |= told
         return None
 
     @property

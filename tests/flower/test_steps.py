@@ -64,6 +64,23 @@ def test_who_did_not_tell_of_the_weights_before_does_not_find_them_better() -> N
     close(rounds.run().strategy.registry.params("root"), rounds.mean([1, 2, 3, 4]))
 
 
+@pytest.mark.parametrize("first_back", [False, True])
+def test_who_was_away_for_a_round_goes_by_what_it_told_before(first_back: bool) -> None:
+    rounds, clients = _rounds(5)
+    rounds.run()
+    if first_back:
+        _tell(clients, 0.9, 0.9, 0.9, 0.9, 0.9)
+        rounds.run()
+    _tell(clients, 0.4, 0.4, 0.4, 0.4, 0.4)
+    for away in (True, False):
+        best = rounds.sent[1] if not away else {}
+        clients[3].away = clients[4].away = clients[5].away = away
+        if not away:
+            _tell(clients, 0.9, 0.1, 0.9, 0.9, 0.9)
+        rounds.run()
+    close(rounds.strategy.registry.params("root"), best)
+
+
 def test_many_little_steps_for_the_worse_are_one_large_one() -> None:
     rounds, clients = _rounds()
     rounds.run()
