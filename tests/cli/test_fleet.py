@@ -151,6 +151,7 @@ def test_accuracy_before_and_now_is_that_of_the_last_spans_of_each_weights(setti
         "before": 0.4,
         "now": 0.9,
         "labelled": 20,
+        "labelled_before": 10,
         "loss_before": pytest.approx(0.1),
         "loss_now": pytest.approx(0.1),
     }
