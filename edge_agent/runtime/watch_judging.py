@@ -15,7 +15,7 @@ from edge_agent.drift.observed import Labelled, Observed
 from edge_agent.drift.policy.catalogue import ACCURACY, Monitor
 from edge_agent.drift.policy.labels import standing
 from edge_agent.drift.policy.season import in_force, is_known, learn, usual
-from edge_agent.drift.policy.severity import LOSS, Severity, kind_of_shift, severity
+from edge_agent.drift.policy.severity import LOSS, Severity, kind_of_shift, mattering, severity
 from edge_agent.drift.policy.table import Verdict
 from edge_agent.drift.policy.verdict import Role, Ruling, judge
 from edge_agent.drift.rises import clip_losses
@@ -250,11 +250,16 @@ class Judging:
             _, finding = monitor.step(at.states[monitor.name], shown)
         except DataError:
             return at  # told once the batch is full
-        return self.labelled(at, waiting, active) if finding.alarm else at
+        return self.labelled(at, waiting, active) if self._mattering(monitor, finding).alarm else at
+
+    def _mattering(self, monitor: Monitor, finding: Finding) -> Finding:
+        """Of the monitor that judges the level, a rise that is none to speak of only warns."""
+        return mattering(finding, self.rules.worst_loss) if monitor.any_size else finding
 
     def _ruled(self, at: Standing, monitor: Monitor, finding: Finding) -> tuple[Standing, Ruling]:
         """The standing after a batch that a monitor, whose state it has already, has judged; and the ruling."""
         self.problems.pop(monitor.name, None)
+        finding = self._mattering(monitor, finding)
         good_for = standing(self.rules.policy, at.facts)
         policy, ruling = judge(self.rules.policy, at.policy, monitor.role or Role.ACCURACY, finding, labels=good_for)
         following = replace(

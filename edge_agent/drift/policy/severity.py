@@ -1,7 +1,7 @@
 """How bad it is, and what seems to have changed, from the latest findings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from edge_agent.drift.accuracy.estimated import AccuracyEstimate
@@ -11,6 +11,9 @@ from edge_agent.drift.policy.verdict import PolicyState, Role
 
 LOSS = "loss"
 """The attribution by which a labelled monitor says the mean loss before and since the change."""
+
+SLIGHT = 1e-3
+"""Of a guess's loss, or of the loss before: what a loss rises by less than this is no drift that anybody is served."""
 
 Measure = Literal["loss", "accuracy", "statistic", ""]
 
@@ -58,6 +61,21 @@ def severity(
         lost = (accuracy.value - accuracy.expected) / (worst - accuracy.expected)
         return Severity(_share(lost), "accuracy")
     return Severity(max((_beyond(one) for one in findings.values()), default=0.0), "statistic")
+
+
+def mattering(finding: Finding, worst_loss: float | None) -> Finding:
+    """A finding of the losses' level, which warns and does not alarm where the loss has hardly risen.
+
+    A test of a nearly perfect model sees losses of 1e-6 become 1e-4 at once and for sure; nobody is served worse.
+
+    Args:
+        finding: with the loss before and now, if it tells a change.
+        worst_loss: a guess's loss a sample; None: not known.
+    """
+    for one in finding.attributions:
+        if one.name == LOSS and finding.alarm and one.now - one.before < SLIGHT * max(one.before, worst_loss or 0.0):
+            return replace(finding, statistic=finding.threshold)
+    return finding
 
 
 def kind_of_shift(state: PolicyState, findings: Mapping[Role, Finding]) -> ShiftKind:
