@@ -1,6 +1,7 @@
 """A broker process on 127.0.0.1: mosquitto, or the iotcore wheel where mosquitto cannot be had."""
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -9,6 +10,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +24,9 @@ START_TIMEOUT_S = 15.0
 STOP_TIMEOUT_S = 10.0
 START_ATTEMPTS = 3
 MAX_PACKET_BYTES = 1024 * 1024
+_LOWEST_PORT = 20_000
+_TRIES = 50
+_OUTGOING_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 # The child leaves when our end of the pipe closes, so it cannot outlive us.
 _IOTCORE = (
@@ -238,7 +243,25 @@ def make_broker(kind: BrokerKind, directory: Path) -> BrokerProcess:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that was free a moment ago."""
+    """A TCP port of 127.0.0.1 that was free a moment ago.
+
+    Where that can be, it is one that the kernel gives to no outgoing connection: it would often be taken by one until a
+    broker listens there, or while the broker is down for a restart.
+    """
+    chance, end = random.SystemRandom(), _first_outgoing_port()
+    for _ in range(_TRIES if end > _LOWEST_PORT else 0):
+        port = chance.randrange(_LOWEST_PORT, end)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind((HOST, port))
+            return port
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+def _first_outgoing_port() -> int:
+    """The first port that the kernel gives to connections without one; 0 where it does not tell."""
+    try:
+        return int(_OUTGOING_PORTS.read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0

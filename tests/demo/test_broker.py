@@ -18,7 +18,7 @@ from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import Backoff, BrokerSettings
 from edge_agent.wire.blobs import make_reference
 from server_bridge.demo import broker as module
-from server_bridge.demo.broker import BrokerProcess, IotCore, Mosquitto, find_mosquitto, make_broker
+from server_bridge.demo.broker import BrokerProcess, IotCore, Mosquitto, find_mosquitto, free_port, make_broker
 from tests.link.peers import TOPICS, Publisher
 
 KINDS = [pytest.param(Mosquitto, marks=pytest.mark.mosquitto), IotCore]
@@ -173,3 +173,17 @@ def test_the_demos_broker_is_not_left_behind_by_a_demo_that_is_killed(tmp_path: 
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_free_port_is_given_to_no_outgoing_connection(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    told = tmp_path / "range"
+    monkeypatch.setattr(module, "_OUTGOING_PORTS", told)
+    told.write_text("30000\t60999\n")
+    assert all(20_000 <= free_port() < 30_000 for _ in range(40))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 20_000))
+        told.write_text("20001\t60999\n")
+        assert free_port() != 20_000
+    for told_nothing in ("", "1024 65535\n", "words\n"):
+        told.write_text(told_nothing)
+        assert 0 < free_port() < 65_536

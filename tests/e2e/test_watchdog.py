@@ -94,9 +94,12 @@ def test_a_source_without_data_is_no_hang_and_an_ended_one_neither(tmp_path: Pat
 
 
 def test_the_watchdogs_signal_leaves_every_threads_stack_in_the_log(tmp_path: Path, manager: ServiceManager) -> None:
-    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", CLOSED_PORT)
+    """At rest: the interpreter reads the stacks of threads that go on meanwhile, and may then end by SIGSEGV."""
+    slow: Source = {"kind": "replay", "path": "stream.npz", "rate_hz": 0.01, "loop": False}
+    settings = gateway_folder(provisioned(tmp_path), tmp_path / "gateways", CLOSED_PORT, source=slow)
     with RunningAgent(settings) as agent:
         manager.wait("READY=1", lambda: agent.process.poll() is None)
+        manager.listen(2 * WATCHDOG_S)
         agent.process.send_signal(signal.SIGABRT)
         assert agent.process.wait(WAIT_S) == -signal.SIGABRT
     log = agent.log.read_text()
