@@ -1,8 +1,8 @@
 """``loss-level``: alarms when the losses' level has risen, however slowly, above that of the reference.
 
 Every labelled sample is judged as it comes; a batch only says what its worst moment was. The level is that of the
-bundle's reference until weights are activated, and from the end of a warm-up on that of the warm-up's samples; these
-with the reference, as long as they do not show that the new weights are better than it.
+bundle's reference until weights are activated, and from the end of a warm-up on that of the warm-up's samples. What
+happens too seldom for these to tell is the reference's, as long as they do not show that the new weights are better.
 """
 
 import math
@@ -313,8 +313,11 @@ def _finding(params: LossLevelParams, state: LossLevelState, statistic: float, r
 
 
 def _table(params: LossLevelParams, distribution: Distribution, epoch: int) -> Table:
-    margin = max(params.margin, WARMUP_MARGIN) if epoch else params.margin
-    return distribution.table(inflation=params.inflation, margin=margin)
+    if not epoch:
+        return distribution.table(inflation=params.inflation, margin=params.margin)
+    told = params.warmup_batches * params.batch_size + 1  # with the one that is imagined
+    margin = max(params.margin, WARMUP_MARGIN)
+    return distribution.table(inflation=params.inflation, margin=margin, body_rows=told)
 
 
 def _arrays(distribution: Distribution) -> dict[str, NDArray[Any]]:

@@ -132,30 +132,35 @@ class Distribution:
         means: NDArray[np.float64] = scores @ seen / seen.sum()
         return means[:, None]
 
-    def table(self, *, inflation: float, margin: float) -> "Table":
+    def table(self, *, inflation: float, margin: float, body_rows: float = math.inf) -> "Table":
         """What a loss in each bin adds to the log likelihood ratio of each drift.
 
         Args:
             inflation: of a mean's variance by autocorrelation; what a sample says is divided by it.
             margin: standard errors of the reference's mean score by which the reference is taken to be better than the
                 world: a level that is known badly must not look like a small rise.
+            body_rows: samples that told all but the largest losses, where fewer did than are counted.
 
         Source: exponential tilting (Cox and Miller 1965): the increment is theta g - log E exp(theta g) with the
             expectation over the reference, so that exp(increment) has mean 1 there, as an e-value has.
         Cost: O(m).
         """
         shares = self.counts / self.counts.sum()
-        error = math.sqrt(inflation / self.counts.sum())
+        rows = min(float(self.counts.sum()), body_rows)
+        of_sizes, error = math.sqrt(inflation / self.counts.sum()), math.sqrt(inflation / rows)
         scores = self.scores()
         kinds = np.array([kind for kind, *_ in _DRIFTS])
         thetas = [_theta(kind, rise, most / float(scores[kind].max())) for kind, rise, most, _ in _DRIFTS]
-        rows = [_tilted(scores[kind], shares, theta, margin * error) for kind, theta in zip(kinds, thetas, strict=True)]
+        worse = [margin * (of_sizes if kind == _SIZE else error) for kind in kinds]
+        tilted = [
+            _tilted(scores[kind], shares, theta, by) for kind, theta, by in zip(kinds, thetas, worse, strict=True)
+        ]
         slopes = np.where(kinds == np.arange(KINDS)[:, None], np.array(thetas), 0.0)
         return Table(
-            increments=np.stack(rows, axis=1) / inflation,
+            increments=np.stack(tilted, axis=1) / inflation,
             scores=np.ascontiguousarray((scores - self._seen_mean(scores)).T),
             slopes=slopes / inflation,
-            rows=float(self.counts.sum()),
+            rows=rows,
             limit=_KNOWN_TO * error,
             weights=_weights(inflation),
         )
@@ -169,7 +174,7 @@ class Table:
         increments: (m + 1, tilts), of the log likelihood ratios.
         scores: (m + 1, kinds), what tilts are made of, with mean 0 over the reference.
         slopes: (kinds, tilts) by how much increments fall where the mean score is higher by one.
-        rows: of the reference.
+        rows: that told the reference's body.
         limit: the mean score is taken to lie no farther than this from the reference's.
         weights: (tilts,) each one's part of the mixture, together 1.
     """
