@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.accuracy.class_mix import misfit
+from edge_agent.drift.accuracy.neighbours import ORDERED_ROWS, halves_limit, inflations
 from edge_agent.drift.accuracy.params import NEVER, AccuracyParams, design_of
 from edge_agent.drift.accuracy.signals import SignalMap, usable_rows
 from edge_agent.drift.accuracy.weighing import chance, fit_chance, fit_level, level
@@ -76,6 +77,7 @@ def calibrate_accuracy(
         window=whole,
         expected=float(targets.mean()),
         changed_limit=NEVER,
+        passing_limit=NEVER,
         clip=clip,
         tolerated_fall=NEVER,
         warned_fall=WARNED_FALL if reference.classes is not None else WARNED_RISE * float(targets.mean()),
@@ -91,38 +93,59 @@ def calibrate_accuracy(
         counts=nothing,
         inverse=nothing,
         absent=np.zeros(0, np.int64),
+        inflations=nothing,
     )
     functions = params.functions(signals, shares)[:, : -signals.shape[1]]
     params = _compared(params, functions, signals.shape[1] + shares.shape[1] + 1)
     params = _by_class(params, functions, _kinds(labels, reference.classes), targets, reference.classes)
-    return replace(params, changed_limit=_changed_limit(params, functions, rng))
+    params = replace(params, changed_limit=_changed_limit(params, functions, rng))
+    return _in_order(params, reference, signals, shares)
 
 
-def _usable(reference: Reference) -> tuple[Observed, NDArray[Any], Floats, float]:
+def _in_order(params: AccuracyParams, reference: Reference, signals: Floats, shares: Floats) -> AccuracyParams:
+    """With what the order of the rows says; of the ones that were taken, where those are all."""
+    kept = _usable_rows(reference)
+    if len(kept) > len(signals):
+        signals, shares, _ = params.map.signals(_taken(reference.observed, kept[:ORDERED_ROWS]))
+    functions = params.functions(signals, shares)[:, : -signals.shape[1]]
+    limit = halves_limit(params.inverse, (functions - params.middle) / params.width, params.window)
+    return replace(params, passing_limit=max(params.changed_limit, limit), inflations=inflations(signals))
+
+
+def _usable_rows(reference: Reference) -> NDArray[np.int64]:
     observed, labels, losses = reference.observed, np.asarray(reference.labels), reference.losses
     usable = usable_rows(observed)
     finite = np.isfinite(losses) & np.isfinite(labels)
     finite = finite if usable is None else finite & usable
     if reference.classes is not None:
         finite &= (labels >= 0) & (labels < reference.classes)
-    kept = np.flatnonzero(finite)
+    return np.flatnonzero(finite)
+
+
+def _usable(reference: Reference) -> tuple[Observed, NDArray[Any], Floats, float]:
+    labels, losses = np.asarray(reference.labels), reference.losses
+    kept = _usable_rows(reference)
     if len(kept) < LEAST_REFERENCE_ROWS:
         hint = f"give at least {LEAST_REFERENCE_ROWS} held-out rows, or build without the estimate"
         raise DataError(f"accuracy: {len(kept)} usable calibration rows are too few to estimate from", hint)
     kept = kept[np.unique(np.linspace(0, len(kept) - 1, min(len(kept), REFERENCE_ROWS_CAP)).astype(int))]
-    embeddings = None if observed.embeddings is None else observed.embeddings[kept]
-    taken = Observed(
-        [observed.ids[row] for row in kept],
-        observed.times_s[kept],
-        observed.features[kept],
-        observed.outputs[kept],
-        embeddings,
-    )
+    taken = _taken(reference.observed, kept)
     if reference.classes is not None:
         right = sample_right("classification", taken.outputs, labels[kept])
         return taken, labels[kept], right.astype(np.float64), 1.0
     clip = max(float(np.quantile(losses[kept], REGRESSION_CLIP_QUANTILE)), 1e-12)
     return taken, labels[kept], np.minimum(losses[kept], clip), clip
+
+
+def _taken(observed: Observed, rows: NDArray[np.int64]) -> Observed:
+    embeddings = None if observed.embeddings is None else observed.embeddings[rows]
+    return Observed(
+        [observed.ids[row] for row in rows],
+        observed.times_s[rows],
+        observed.features[rows],
+        observed.outputs[rows],
+        embeddings,
+    )
 
 
 def _own_chance(signals: Floats, targets: Floats, binary: bool, rng: "np.random.Generator") -> tuple[Floats, Floats]:

@@ -147,7 +147,8 @@ def _spread_otherwise(params: AccuracyParams, weights: Floats, squares: Floats, 
     moments = weights @ params.squares
     expected, fourth = moments[: len(squares)], moments[len(squares) :]
     variance = np.maximum(fourth - np.square(expected), 0.0)
-    away = np.abs(squares - expected) / np.sqrt((variance + _FLAT) * (noise + float(weights @ weights)))
+    error = np.sqrt((variance + _FLAT) * (noise + float(weights @ weights)) * params.inflations)
+    away = np.abs(squares - expected) / error
     return bool(away.max() > MOST_SPREAD)
 
 

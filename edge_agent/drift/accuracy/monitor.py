@@ -192,7 +192,7 @@ def _judged(params: AccuracyParams, state: AccuracyState) -> Judgement:
     found = judge(params, Sums(state.totals, *state.counts[:_SUMMED].tolist()))
     early = Sums(state.early, *state.early_counts.tolist())
     later = Sums(state.totals - state.early, *(state.counts[:_SUMMED] - state.early_counts).tolist())
-    if found.refusal == "" and min(early.rows, later.rows) > 0 and apart(params, early, later) > params.changed_limit:
+    if found.refusal == "" and min(early.rows, later.rows) > 0 and apart(params, early, later) > params.passing_limit:
         return replace(found, refusal="passing", value=np.nan, low=np.nan, high=np.nan)
     return found
 

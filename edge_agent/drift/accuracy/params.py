@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 NAME = "accuracy"
 NEVER = 1e300
-_SCALARS = ("window", "expected", "changed_limit", "clip", "tolerated_fall", "warned_fall")
+_SCALARS = ("window", "expected", "changed_limit", "passing_limit", "clip", "tolerated_fall", "warned_fall")
 _MAP_SCALARS = ("inputs", "embedded", "classes")
 
 
@@ -32,6 +32,7 @@ class AccuracyParams:
         window: rows after which a figure is given, a multiple of ``batch_size``.
         expected: accuracy (mean clipped loss) of the reference.
         changed_limit: misfit above which a window counts as changed.
+        passing_limit: distance of a window's halves above which something changes within it.
         clip: losses are clipped at it; 1 for accuracies.
         tolerated_fall: of accuracy (rise of the loss) below which nothing alarms; huge: the estimate never does.
         warned_fall: the same of a warning.
@@ -45,6 +46,7 @@ class AccuracyParams:
             (c,) accuracy, (c,) rows.
         inverse: (h, h) inverse covariance of the functions within classes.
         absent: classes of which the reference has one row or none.
+        inflations: (s,) what neighbours that resemble each other do to the variance of each squared signal's mean.
     """
 
     quantity: Quantity
@@ -52,6 +54,7 @@ class AccuracyParams:
     window: int
     expected: float
     changed_limit: float
+    passing_limit: float
     clip: float
     tolerated_fall: float
     warned_fall: float
@@ -67,6 +70,7 @@ class AccuracyParams:
     counts: Floats
     inverse: Floats
     absent: NDArray[np.int64]
+    inflations: Floats
 
     def functions(self, signals: Floats, shares: Floats) -> Floats:
         """(n, h + s) what is averaged: the row's chance, its signals, its probabilities, its steps; squared signals."""
@@ -116,7 +120,7 @@ class AccuracyParams:
         Raises:
             DataError: one is missing (named), or of a shape that does not fit.
         """
-        scalars = spec.parameters
+        scalars, arrays = _as_now(spec.parameters, arrays)
         try:
             numbers: dict[str, Any] = {name: float(scalars[name]) for name in _SCALARS}
             whole: dict[str, Any] = {name: int(scalars[name]) for name in _MAP_SCALARS}
@@ -153,6 +157,7 @@ class AccuracyParams:
             "means": (c, h),
             "levels": (c,),
             "inverse": (h, h),
+            "inflations": self.map.middle.shape,
         }
         wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
         if wrong or many == 0 or self.window % self.batch_size or self.window < self.batch_size:
@@ -165,6 +170,16 @@ def design_of(signals: Floats) -> Floats:
     design[:, 1:-1] = signals
     design[:, -1] = np.square(signals[:, 0]) - 1.0
     return design
+
+
+def _as_now(
+    scalars: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]:
+    """A bundle built before neighbours were asked for takes rows for independent, as it was calibrated."""
+    if "passing_limit" in scalars or "changed_limit" not in scalars or "map.middle" not in arrays:
+        return scalars, arrays
+    alone = np.ones_like(arrays["map.middle"])
+    return {"passing_limit": scalars["changed_limit"], **scalars}, {"inflations": alone, **arrays}
 
 
 def _array_fields(kind: type[Any]) -> list[str]:

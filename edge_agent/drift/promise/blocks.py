@@ -116,28 +116,58 @@ def block_streams(rows: int, length: int, streams: int, block: int, rng: "np.ran
     return Blocks.of(rows, block).streams(streams, length, rng)
 
 
+def long_mean_inflation(values: NDArray[np.float64]) -> float:
+    """Variance of a long mean over what independent rows would give, >= 1, by autocorrelation alone.
+
+    A level that moves over the whole series counts for nothing beside it (:func:`dependence` has that in).
+
+    Args:
+        values: (n,) in the order in which they were measured; one that is not finite counts as their mean.
+    """
+    spectral = _spectral(values)
+    return 1.0 if spectral is None else spectral.inflation
+
+
+@dataclass(frozen=True, slots=True)
+class _Spectral:
+    """Of one series that is not constant: less its mean; its variance; what autocorrelation says of it."""
+
+    centred: NDArray[np.float64]
+    variance: float
+    inflation: float
+    block_rows: int
+
+
 def _one_series(values: NDArray[np.float64]) -> Dependence:
+    found = _spectral(values)
+    if found is None:
+        return Dependence(1, 1.0)
+    moving = _moving(found.centred, found.inflation * found.variance)
+    if moving > 1:
+        return Dependence(len(values), found.inflation * moving)
+    return Dependence(found.block_rows, found.inflation)
+
+
+def _spectral(values: NDArray[np.float64]) -> _Spectral | None:
+    """None: the series is constant, or its spectrum at zero is not above zero."""
     finite = np.isfinite(values)
     if not finite.any():
-        return Dependence(1, 1.0)
+        return None
     centred = np.where(finite, values - values[finite].mean(), 0.0)
     covariance = _autocovariance(centred)
     if covariance[0] <= 1e-12 * max(1.0, float(np.square(values[finite]).mean())):
-        return Dependence(1, 1.0)
+        return None
     lags = np.arange(_window(covariance / covariance[0], len(values)) + 1)
     weights = np.clip(2.0 * (1.0 - lags / max(1, lags[-1])), 0.0, 1.0) if len(lags) > 1 else np.ones(1)
     twice = np.where(lags > 0, 2.0, 1.0) * weights * covariance[: len(lags)]
     spectrum = float(twice.sum())
     if spectrum <= 0:
-        return Dependence(1, 1.0)
+        return None
     slope = float((twice * lags).sum())
     best = (2.0 * slope**2 / (4.0 / 3.0 * spectrum**2)) ** (1 / 3) * len(values) ** (1 / 3)
     length = math.ceil(_TAIL_FACTOR * best) if best > 0.5 else 1
-    explained = max(1.0, spectrum / float(covariance[0]))
-    moving = _moving(centred, explained * float(covariance[0]))
-    if moving > 1:
-        return Dependence(len(values), explained * moving)
-    return Dependence(max(1, length), explained)
+    variance = float(covariance[0])
+    return _Spectral(centred, variance, max(1.0, spectrum / variance), max(1, length))
 
 
 def _moving(centred: NDArray[np.float64], explained: float) -> float:

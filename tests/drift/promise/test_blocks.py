@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from edge_agent.drift.promise.blocks import Blocks, block_streams, dependence
+from edge_agent.drift.promise.blocks import Blocks, block_streams, dependence, long_mean_inflation
 
 
 def autoregressive(rows: int, phi: float, seed: int) -> NDArray[np.float64]:
@@ -38,6 +38,14 @@ def test_a_level_that_moves_slowly_under_much_noise_is_dependence() -> None:
     found = dependence(series)
     assert found.block_rows == 200
     assert found.inflation > 5
+
+
+def test_autocorrelation_alone_leaves_a_level_that_moves_slowly_out() -> None:
+    series = np.random.default_rng(3).normal(size=4000) + np.repeat([0.0, 0.3, 0.0, 0.4], 1000)
+    assert long_mean_inflation(series) < 1.5 < dependence(series).inflation
+    slow = autoregressive(100_000, 0.6, 1)
+    assert long_mean_inflation(slow) == dependence(slow).inflation
+    assert long_mean_inflation(np.full(50, np.nan)) == long_mean_inflation(np.zeros(50)) == 1.0
 
 
 @pytest.mark.parametrize(

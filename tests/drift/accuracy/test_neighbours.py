@@ -1,0 +1,128 @@
+"""Streams whose neighbours resemble each other are estimated; what changes within a window is refused all the same."""
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from edge_agent.drift.accuracy.calibrate import calibrate_accuracy
+from edge_agent.drift.accuracy.estimated import AccuracyEstimate
+from edge_agent.drift.accuracy.monitor import AccuracyParams, AccuracyState, latest, step_many
+from edge_agent.drift.accuracy.neighbours import ORDERED_ROWS, halves_limit, inflations
+from edge_agent.drift.losses import sample_losses
+from edge_agent.drift.observed import Observed
+from edge_agent.drift.reference import Reference
+
+Floats = NDArray[np.float64]
+
+FEATURES, CLASSES, WINDOW = 8, 4, 500
+
+
+def autoregressive(rows: int, phi: float, rng: np.random.Generator) -> Floats:
+    """(rows, features) from the stationary law on, each of deviation 1."""
+    steps = rng.normal(size=(rows, FEATURES)) * np.sqrt(1 - phi**2)
+    begin = phi * rng.normal(size=(1, FEATURES))
+    return np.asarray(lfilter([1.0], [1.0, -phi], steps, axis=0, zi=begin)[0])
+
+
+class World:
+    """Features of an autoregression, labels that a linear form of them makes likely, and a model that knows it."""
+
+    def __init__(self, phi: float, seed: int) -> None:
+        self.phi, self.rng = phi, np.random.default_rng(seed)
+        self.form = 1.5 * self.rng.normal(size=(FEATURES, CLASSES))
+
+    def calibrated(self, rows: int, *, shuffled: bool = False) -> AccuracyParams:
+        features = autoregressive(rows, self.phi, self.rng)
+        features = self.rng.permutation(features) if shuffled else features
+        logits, labels = self.served(features)
+        names = tuple(map(str, range(FEATURES)))
+        losses = sample_losses("cross-entropy", logits, labels)
+        seen, together = self.seen(features), np.zeros(rows, np.int64)
+        reference = Reference(seen, losses, labels, CLASSES, together, names, ("",) * FEATURES)
+        return calibrate_accuracy(reference, batch_size=50, rng=self.rng)
+
+    def served(self, features: Floats) -> tuple[Floats, NDArray[np.int64]]:
+        logits = features @ self.form
+        return logits, (logits + self.rng.gumbel(size=logits.shape)).argmax(axis=1)
+
+    def seen(self, features: Floats) -> Observed:
+        ids = [str(row) for row in range(len(features))]
+        return Observed(ids, np.zeros(len(ids)), features, features @ self.form)
+
+    def windows(self, params: AccuracyParams, count: int) -> list[AccuracyEstimate]:
+        """Of one stream, each judged by itself."""
+        stream = autoregressive(count * WINDOW, self.phi, self.rng)
+        return [self.judged(params, part) for part in np.split(stream, count)]
+
+    def judged(self, params: AccuracyParams, features: Floats) -> AccuracyEstimate:
+        state, _ = step_many(params, AccuracyState.start(params), self.seen(features))
+        found = latest(params, state)
+        assert found is not None
+        return found
+
+
+@pytest.mark.parametrize("phi", [0.3, 0.7, 0.9])
+def test_an_unchanged_stream_of_neighbours_that_resemble_each_other_is_estimated(phi: float) -> None:
+    """Seeds 100 to 102, 20 windows each. At 1 refused in 20 more than 8 of 60 have probability 0.003; it is 1 in 70.
+    With rows taken for independent, 1, 94 and all of 120 windows were refused."""
+    refused = []
+    for seed in range(100, 103):
+        world = World(phi, seed)
+        refused += [one.refused for one in world.windows(world.calibrated(2000), 20)]
+    assert sum(refused) <= 8
+
+
+@pytest.mark.parametrize("phi", [0.0, 0.6])
+def test_a_change_in_the_middle_of_a_window_is_refused_all_the_same(phi: float) -> None:
+    """Seeds 7 to 16: half a window lies one deviation off in three of eight sensors."""
+    refusals = []
+    for seed in range(7, 17):
+        world = World(phi, seed)
+        params = world.calibrated(1000)
+        window = autoregressive(WINDOW, phi, world.rng)
+        window[WINDOW // 2 :, :3] += 1.0
+        refusals.append(world.judged(params, window).refusal)
+    assert refusals.count("passing") + refusals.count("unlike") >= 9
+
+
+def test_a_reference_without_any_order_takes_rows_for_independent() -> None:
+    world = World(0.9, 3)
+    params = world.calibrated(1000, shuffled=True)
+    assert params.passing_limit <= 1.1 * params.changed_limit
+    assert np.mean(params.inflations == 1.0) > 0.9
+
+
+def test_of_a_long_reference_rows_in_a_row_are_looked_at() -> None:
+    """4,000 of 8,200 are taken otherwise, two apart: of AR(1) 0.9 those have half the inflation."""
+    world = World(0.9, 4)
+    params = world.calibrated(ORDERED_ROWS + 8)
+    assert np.median(params.inflations[4:]) == pytest.approx((1 + 0.9**2) / (1 - 0.9**2), rel=0.4)
+
+
+def test_a_bundle_that_was_built_before_takes_rows_for_independent_as_it_did() -> None:
+    params = World(0.8, 5).calibrated(600)
+    spec, arrays = params.to_spec(), params.to_arrays()
+    scalars = {name: value for name, value in spec.parameters.items() if name != "passing_limit"}
+    older = spec.model_copy(update={"parameters": scalars})
+    found = AccuracyParams.from_spec(older, {name: one for name, one in arrays.items() if name != "inflations"})
+    assert found.passing_limit == params.changed_limit < params.passing_limit
+    assert (found.inflations == 1.0).all()
+
+
+def test_a_step_between_two_windows_is_not_what_halves_differ_by() -> None:
+    """Seed 6: nine columns of independent rows, one of which stands elsewhere in the second of two windows."""
+    rows = np.random.default_rng(6).normal(size=(1000, 9))
+    stepped = rows + np.repeat([[0.0] * 9, [2.0] + [0.0] * 8], WINDOW, axis=0)
+    stepped[:, 0] /= stepped[:, 0].std()
+    assert halves_limit(np.eye(9), stepped, WINDOW) <= 1.2 * halves_limit(np.eye(9), rows, WINDOW)
+
+
+def test_inflations_of_squares_are_widened_by_how_few_rows_tell_them() -> None:
+    """Seed 8: an AR(1)'s squares have correlations phi^(2 k)."""
+    rng = np.random.default_rng(8)
+    truth = (1 + 0.8**2) / (1 - 0.8**2)
+    many, few = (np.median(inflations(autoregressive(rows, 0.8, rng))) for rows in (8000, 500))
+    assert many == pytest.approx(truth, rel=0.3)
+    assert few > truth
+    assert (inflations(np.ones((600, 2))) == 1.0).all()
