@@ -24,6 +24,7 @@ from edge_agent.drift.policy.catalogue import (
 )
 from edge_agent.drift.policy.season import DAY_OF_WEEK, EPOCH_DAY_OFFSET_S, HOUR_OF_DAY, SeasonParams
 from edge_agent.drift.policy.verdict import PolicyParams, Role
+from edge_agent.drift.promise.tolerable import cries_wolf, is_unproven
 from edge_agent.drift.task_answers import TaskAnswers
 from edge_agent.drift.unlabelled.params import LabelFreeParams
 from edge_agent.errors import ConfigError
@@ -33,11 +34,6 @@ from edge_agent.wire.manifest import Manifest, MonitorSpec
 
 DEFAULT_ORDER = (LOSS_LEVEL, LOSS_RISE)
 """Of the labelled monitors that a bundle has, the first decides where the settings name none."""
-TOLERABLE_RATE = 2e-3
-"""False alarms a batch. A monitor whose threshold is that of more, because its reference is too short for less, is not
-chosen where the settings name none: one flag in 500 batches of 32 is one in 16,000 samples. One whose threshold aims at
-fewer than its reference can promise is, and without labels only warns. A rate that was asked for at the build, and
-could have been lower, is the operator's own."""
 _log = structlog.get_logger(__name__)
 
 
@@ -174,21 +170,6 @@ def season_of(section: MonitorSection) -> SeasonParams | None:
     if section.season == "day-of-week":
         return SeasonParams(*DAY_OF_WEEK, offset_s=section.season_offset_s + EPOCH_DAY_OFFSET_S)
     return SeasonParams(section.season_period_s, section.season_parts, section.season_offset_s)
-
-
-def is_unproven(spec: MonitorSpec | None) -> bool:
-    """Whether a monitor's reference was too short to promise few enough false alarms, or any rate at all."""
-    if spec is None or spec.promise is None:
-        return False
-    return spec.promise.lowest_rate > spec.false_alarm_rate or cries_wolf(spec)
-
-
-def cries_wolf(spec: MonitorSpec) -> bool:
-    """Whether a monitor's threshold is that of more false alarms than are tolerable, and nobody asked for so many."""
-    if spec.promise is None or spec.false_alarm_rate <= TOLERABLE_RATE:
-        return False
-    lowest = spec.promise.lowest_rate
-    return lowest * (1 - 1e-9) <= spec.false_alarm_rate <= lowest * (1 + 1e-9)
 
 
 def _answers(manifest: Manifest, arrays: MonitorArrays) -> TaskAnswers | None:

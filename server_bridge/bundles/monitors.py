@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from edge_agent.drift.arrays import DRIFT_FILE, MonitorArrays, encode_drift_arrays
 from edge_agent.drift.calibration import calibrate_loss_rise, refuse_few
 from edge_agent.drift.loss_rise import MONITOR_NAME
+from edge_agent.drift.promise.tolerable import TOLERABLE_RATE
 from edge_agent.drift.reference import Reference
 from edge_agent.errors import DataError
 from edge_agent.model.bundle import file_digests
@@ -28,8 +29,6 @@ from server_bridge.bundles.wish import Wish
 AIMED_RATE = 1e-4
 """False alarms a batch that the deciding threshold would have on a stream of the reference's own blocks, where the
 reference cannot promise as few: what can be promised holds all the more, and nobody wants an alarm in 20 batches."""
-TOLERABLE_RATE = 2e-3
-"""The most that is promised where nothing was asked for; and what a monitor that then only warns aims at."""
 _ORDER_ROWS = 100
 
 Told = Callable[[str, float], None]
