@@ -49,6 +49,8 @@ def test_calibrations_of_several_worlds_are_summed_up_together() -> None:
     (words,) = summaries(found)
     assert words.startswith("  e-detector, 50 effective at 1e-02: 4 calibrations, ratio median 1.10")
     assert "at most 1.5 in 75%" in words
+    (words,) = summaries([Rate("warm-up", world.name, 1e-2, 1, 1000) for world in WORLDS])
+    assert words.startswith("  warm-up at 1e-02: 4 calibrations, ratio median 0.10")
 
 
 def test_the_picture_of_a_stretch_has_its_parts_and_both_halves_means() -> None:

@@ -13,7 +13,9 @@ from edge_agent.drift.promise.blocks import Blocks, dependence
 from edge_agent.drift.promise.calibrate import lowest_rate, simulated
 from edge_agent.drift.sequential.calibration import fitted, judged_series, paths_of
 from edge_agent.drift.sequential.loss_level import WARMUP_BATCHES, WARMUP_MARGIN
+from edge_agent.drift.sequential.mixture import statistics as statistics_of
 from edge_agent.drift.sequential.table import Distribution, binned
+from edge_agent.drift.sequential.usual import usual_losses
 from tests.benchmarks.false_alarms_data.candidates import fit_of, on_bins
 from tests.benchmarks.false_alarms_data.worlds import BATCH, Floats, Stretch, World
 
@@ -127,13 +129,18 @@ def unseen(world: World, rate: float, effective: float, batches: int, seed: int,
 
 
 def after_warmup(world: World, rate: float, effective: float, batches: int, seed: int) -> Rate:
-    """The rate after an activation: the level is told by the warm-up, the threshold is that of the promise."""
+    """The rate after an activation that changes nothing: the level is told by the warm-up, the threshold is that of the
+    promise."""
     rng = np.random.default_rng([seed, 3])
     params, _ = fitted(world.reference(effective, rng), batch_size=BATCH, rate=rate, rng=rng)
-    distribution = Distribution.of(world.losses(1, WARMUP_BATCHES * BATCH, rng)[0])
-    on = lambda numbers: paths_of(distribution, numbers, inflation=params.inflation, margin=WARMUP_MARGIN)  # noqa: E731
-    case = f"after a warm-up, {world.name}"
-    return Rate("unseen", case, rate, *count(fresh(world, distribution, on, rate, rng), params.threshold, batches))
+    warmup = world.losses(1, WARMUP_BATCHES * BATCH, rng)[0]
+    usual = Distribution.of(usual_losses(params.distribution, warmup, inflation=params.inflation))
+    table = usual.table(inflation=params.inflation, margin=WARMUP_MARGIN, body_rows=len(warmup) + 1)
+
+    def on(numbers: Index) -> StatisticPaths:
+        return lambda index: statistics_of(table, numbers[index])
+
+    return Rate("warm-up", world.name, rate, *count(fresh(world, usual, on, rate, rng), params.threshold, batches))
 
 
 def held_out(stretch: Stretch, rate: float, batches: int, seed: int) -> list[Rate]:
