@@ -12,8 +12,9 @@ import structlog
 
 from edge_agent.errors import StorageError, TransientError
 from edge_agent.link.database import Database
+from edge_agent.runtime.order_memory import OrderMemory
 from edge_agent.runtime.part import ThreadPart
-from edge_agent.wire.codec import decode, encode
+from edge_agent.wire.codec import encode
 from edge_agent.wire.errors import WireError
 from edge_agent.wire.messages import (
     Command,
@@ -26,21 +27,11 @@ from edge_agent.wire.messages import (
     TrainFindings,
     open_command,
 )
-from edge_agent.wire.messages.reply import REPLY_CAP_BYTES, ReplyResult
+from edge_agent.wire.messages.reply import ReplyResult
 
-KEPT_COMMANDS = 200
 QUEUE_COMMANDS = 64
 GET_TIMEOUT_S = 0.2
 _log = structlog.get_logger(__name__)
-
-TABLES = (
-    """CREATE TABLE command (
-        id TEXT PRIMARY KEY,
-        received_s REAL NOT NULL,
-        body TEXT NOT NULL,
-        reply TEXT
-    )""",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +113,7 @@ class Orders(ThreadPart):
         identify: Callable[[], None],
     ) -> None:
         super().__init__("orders")
-        database.define("orders", TABLES)
-        self._database = database
+        self._memory = OrderMemory(database)
         self._session = session
         self._worker = worker
         self._fleet = fleet
@@ -177,7 +167,7 @@ class Orders(ThreadPart):
             known = command.command_id in self._open
             low = command.sequence <= self._highest
             self._highest = max(self._highest, command.sequence)
-        stored = self._stored_reply(command.command_id)  # after the look at what is open: it may end meanwhile
+        stored = self._memory.reply(command.command_id)  # after the look at what is open: it may end meanwhile
         if stored is not None:
             self._send(stored.model_copy(update={"boot_id": self._boot_id}))
         elif known:
@@ -193,7 +183,7 @@ class Orders(ThreadPart):
             self._configure(action) if isinstance(action, Configure) else self._identify()
             self._finish(command, Reply(**self._base(command), status="ok", result=Done()))
             return
-        self._remember(command)
+        self._memory.take(command)
         if self._queue_up(Pending(command, time.monotonic() + command.duration_s)):
             self._answer(command, status="accepted")
         else:
@@ -276,33 +266,8 @@ class Orders(ThreadPart):
         self._send(Reply.model_validate({**self._base(command), **fields}))
 
     def _finish(self, command: Command, reply: Reply) -> None:
-        with self._database.transaction():
-            self._database.execute(
-                "INSERT INTO command VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET reply = excluded.reply",
-                (command.command_id, time.time(), encode(command).decode(), encode(reply).decode()),
-            )
-            self._database.execute(
-                "DELETE FROM command WHERE rowid NOT IN (SELECT rowid FROM command ORDER BY rowid DESC LIMIT ?)",
-                (KEPT_COMMANDS,),
-            )
+        self._memory.finish(command, reply)
         self._send(reply)
-
-    def _remember(self, command: Command) -> None:
-        with self._database.transaction():
-            self._database.execute(
-                "INSERT INTO command VALUES (?, ?, ?, NULL) ON CONFLICT (id) DO NOTHING",
-                (command.command_id, time.time(), encode(command).decode()),
-            )
-
-    def _stored_reply(self, command_id: str) -> Reply | None:
-        rows = self._database.query("SELECT reply FROM command WHERE id = ?", (command_id,))
-        if not rows or rows[0][0] is None:
-            return None
-        try:
-            return decode(Reply, rows[0][0].encode(), cap_bytes=REPLY_CAP_BYTES)
-        except WireError as error:
-            _log.error("stored_reply_unreadable", command=command_id, problem=error.problem)
-            return None
 
     def _send(self, reply: Reply) -> None:
         """A lost reply is asked for again by the repeated command."""

@@ -5,7 +5,10 @@ import pytest
 
 from edge_agent.model.bundle import Bundle
 from tests.runtime.bench import Parts
+from tests.runtime.desk import Desk
 from tests.runtime.local_work_bench import SAMPLES, Bench
+from tests.runtime.watched import rules_of, watched_bundle
+from tests.runtime.watched_gateway import Gateway
 from tests.training.stored_samples import store_samples
 from tests.training.tiny_bundle import tiny_bundle
 
@@ -21,6 +24,27 @@ def parts(tmp_path: Path, bundle: Bundle) -> Iterator[Parts]:
     one = Parts(tmp_path, bundle)
     yield one
     one.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    one = Desk(tmp_path)
+    one.orders.start()
+    yield one
+    one.close()
+
+
+@pytest.fixture(scope="session")
+def whole(bundle: Bundle) -> Bundle:
+    """With all monitors."""
+    return watched_bundle(bundle)
+
+
+@pytest.fixture
+def gateway(tmp_path: Path, whole: Bundle) -> Iterator[Gateway]:
+    one = Gateway(tmp_path, whole, rules_of(whole, label_rows=400))
+    yield one
+    one.parts.close()
 
 
 @pytest.fixture(scope="module")

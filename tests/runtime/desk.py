@@ -201,3 +201,15 @@ def wait(seen: Callable[[], bool], what: str) -> None:
     while not seen():
         assert time.monotonic() < until_s, f"still waiting for {what}"
         time.sleep(0.002)
+
+
+def statuses(replies: list[Reply]) -> list[str]:
+    """How each says that the order stands: the reason of a failure, else the status."""
+    return [reply.reason or reply.status for reply in replies]
+
+
+def begin(desk: Desk, command_id: str) -> None:
+    """Order it and wait until the worker is at it."""
+    before = len(desk.worker.begun)
+    assert statuses(desk.order(command_id))[-1] == "accepted"
+    wait(lambda: len(desk.worker.begun) > before, f"the worker to begin {command_id}")

@@ -14,8 +14,8 @@ from edge_agent.drift.observed import Labelled
 from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.watch_answer import RENEWED_AT_MOST, no_worse_than, unanswered, with_losses
 from tests.runtime.bench import BATCH, RULE, Parts
-from tests.runtime.test_watch_monitors import Gateway
 from tests.runtime.watched import OWN, SIZE, rules_of, watched_bundle
+from tests.runtime.watched_gateway import Gateway
 
 WARM_UP = RULE.warmup_batches * BATCH
 BAD, GOOD = [True] * BATCH, [False] * BATCH

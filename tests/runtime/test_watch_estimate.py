@@ -17,8 +17,8 @@ from edge_agent.runtime.drift_status import AccuracyStatus
 from edge_agent.runtime.packing import encoded
 from edge_agent.runtime.watch_rules import Watched, WatchRules
 from edge_agent.runtime.watch_status import drift_status
-from tests.runtime.test_watch_monitors import Gateway
 from tests.runtime.watched import NAMES, SIZE, drawn, labels_of, rules_of, watched_bundle
+from tests.runtime.watched_gateway import Gateway
 from tests.training.tiny_bundle import CLASSES
 
 ROWS = 1200

@@ -15,8 +15,8 @@ from edge_agent.model.bundle import Bundle
 from edge_agent.runtime.watch_standing import Place
 from edge_agent.serving.server import Overlay
 from edge_agent.wire.messages import CountsEvent
-from tests.runtime.test_watch_monitors import SHIFT, Gateway
-from tests.runtime.watched import OWN, SIZE, labelled, rules_of, served_of, watched_bundle
+from tests.runtime.watched import OWN, SIZE, labelled, rules_of, served_of
+from tests.runtime.watched_gateway import SHIFT, Gateway
 
 NEXT = "d" * 64
 
@@ -73,11 +73,6 @@ class Overlaid(Gateway):
     def learning(self) -> int:
         counts: list[int] = self.watch.standing.states["label-free"].to_arrays()["counts"].tolist()
         return counts[0]
-
-
-@pytest.fixture(scope="module")
-def whole(bundle: Bundle) -> Bundle:
-    return watched_bundle(bundle)
 
 
 @pytest.fixture
