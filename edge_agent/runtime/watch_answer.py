@@ -4,8 +4,9 @@ Whether they have answered the flag that stood; and, where none did, whether the
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,10 @@ _UNSURE = 5.0
 how far they depend on each other is read from these few."""
 PLAIN_SHARE = 0.05
 """Of a guess's loss: what is less is not plainly worse, however sure it is."""
+LASTING_SHARE = 0.5
+"""Of what is plainly worse: by so much the two better quarters of the new losses must be worse too. A burst of mistakes
+is in one quarter or two, weights that are worse are so from their first sample to their last."""
+QUARTERS = 4
 _TIMES_AS_MANY = 2
 _FARTHEST = 2.0
 """Times the largest loss before, or a guess's: a larger one counts as that, so that no single sample decides."""
@@ -44,6 +49,9 @@ class Asked(NamedTuple):
         samples: labelled ones of the new weights so far.
         losses: their sum.
         most: with no flag, what a larger loss counts as; None: a flag was to be answered.
+        lately: with no flag, the mean of the last losses before, as many as are asked for.
+        quarter: with no flag, samples in each of the first three quarters of what is asked for.
+        parts: sums of the losses by quarter.
     """
 
     before: float
@@ -51,6 +59,24 @@ class Asked(NamedTuple):
     samples: int = 0
     losses: float = 0.0
     most: float | None = None
+    lately: float | None = None
+    quarter: int = 0
+    parts: tuple[float, ...] = ()
+
+    @classmethod
+    def read(cls, stored: Sequence[Any]) -> Self:
+        """As JSON has it; of an earlier version without what came later."""
+        found = cls(*stored)
+        return found._replace(parts=tuple(found.parts))
+
+    @property
+    def better_half(self) -> float | None:
+        """Mean loss of the two quarters with the lower one; None: quarters are not told apart."""
+        rows = [self.quarter] * (QUARTERS - 1) + [self.samples - (QUARTERS - 1) * self.quarter]
+        if len(self.parts) < QUARTERS or rows[-1] <= 0:
+            return None
+        better = sorted((losses / many, losses, many) for losses, many in zip(self.parts, rows, strict=True))[:2]
+        return sum(losses for _, losses, _ in better) / sum(many for *_, many in better)
 
 
 def asked(flag: str | None, waiting: Asked | None) -> Asked | None:
@@ -61,7 +87,7 @@ def asked(flag: str | None, waiting: Asked | None) -> Asked | None:
         waiting: what the activation before has not answered yet.
     """
     if flag is None:
-        return None if waiting is None else waiting._replace(samples=0, losses=0.0)
+        return None if waiting is None else waiting._replace(samples=0, losses=0.0, parts=())
     told = next((one for one in FlagEvent.model_validate_json(flag).attributions if one.name == LOSS), None)
     return Asked(told.before, told.now) if told is not None and told.now > told.before else None
 
@@ -78,7 +104,8 @@ def no_worse_than(losses: NDArray[Any], samples: int, *, guess: float | None) ->
         None where there are fewer losses than twice ``samples``, or they say nothing.
 
     Source: one-sided two-sample z-test of means, the variance that of the losses before, times what their
-        autocorrelation adds.
+        autocorrelation adds; and the new losses must be worse throughout (``LASTING_SHARE``), beside those just before,
+        too, since a level that moves is where it was a moment ago.
     Cost: O(n log n).
     """
     finite = clip_losses(np.asarray(losses, np.float64), None)
@@ -89,14 +116,21 @@ def no_worse_than(losses: NDArray[Any], samples: int, *, guess: float | None) ->
     error = float(finite.std()) * math.sqrt(inflation * (1 / len(finite) + 1 / samples))
     widened = WORSE_BY * (1 + _UNSURE * math.sqrt(inflation / len(finite)))
     worse = max(widened * error, PLAIN_SHARE * (guess or 0.0))
-    before = float(finite.mean())
-    return Asked(before, before + worse / (1 - REPAIRED_SHARE), most=most) if worse > 0 else None
+    before, lately = float(finite.mean()), float(finite[-samples:].mean())
+    if worse <= 0:
+        return None
+    return Asked(before, before + worse / (1 - REPAIRED_SHARE), most=most, lately=lately, quarter=samples // QUARTERS)
 
 
 def with_losses(one: Asked, seen: Labelled, clip: float | None) -> Asked:
     """After further labelled samples of the new weights."""
     losses = clip_losses(np.asarray(seen.losses, np.float64), clip if one.most is None else one.most)
-    return one._replace(samples=one.samples + len(losses), losses=one.losses + float(losses.sum()))
+    parts = one.parts
+    if one.quarter:
+        places = np.minimum((one.samples + np.arange(len(losses))) // one.quarter, QUARTERS - 1)
+        sums = np.bincount(places, losses, QUARTERS) + (np.array(parts) if parts else 0.0)
+        parts = tuple(sums.tolist())
+    return one._replace(samples=one.samples + len(losses), losses=one.losses + float(losses.sum()), parts=parts)
 
 
 def unanswered(one: Asked, finding: Finding) -> Finding | None:
@@ -107,7 +141,7 @@ def unanswered(one: Asked, finding: Finding) -> Finding | None:
         finding: of the latest batch, by the labelled monitor, which takes the level of the new weights for usual.
     """
     now, allowed = one.losses / one.samples, (one.drifted - one.before) * (1 - REPAIRED_SHARE)
-    if now - one.before <= allowed:
+    if now - one.before <= allowed or not _lasting(one, allowed):
         return None
     return replace(
         finding,
@@ -118,3 +152,11 @@ def unanswered(one: Asked, finding: Finding) -> Finding | None:
         shift="loss" if one.most is None else "activation",
         attributions=(Attribution(LOSS, one.before, now),),
     )
+
+
+def _lasting(one: Asked, allowed: float) -> bool:
+    """Whether the losses are worse throughout, also than the last ones before; not asked of an answer to a flag."""
+    least = one.better_half
+    if least is None or one.lately is None:
+        return True
+    return least - max(one.before, one.lately) > LASTING_SHARE * allowed

@@ -236,7 +236,7 @@ def _of_before(row: Row, rules: WatchRules) -> Standing:
 
 def _place(told: dict[str, Any]) -> Place:
     waiting = told.get("asked")
-    lists = {"overlays": tuple(told.get("overlays", ())), "asked": None if waiting is None else Asked(*waiting)}
+    lists = {"overlays": tuple(told.get("overlays", ())), "asked": None if waiting is None else Asked.read(waiting)}
     place = Place(**{**told, **lists})
     if place.flag is not None:
         FlagEvent.model_validate_json(place.flag)
