@@ -25,7 +25,6 @@ GET_TIMEOUT_S = 0.25
 STORAGE_PAUSE_S = 1.0
 LINGER_S = 0.005
 LINGERS = 4
-ENOUGH_READS = 128
 """A transaction is worth its cost: at 100 Hz it holds two or three samples, from a fast source hundreds."""
 _log = structlog.get_logger(__name__)
 
@@ -102,9 +101,14 @@ class Recorder(ThreadPart):
         except queue.Empty:
             return []
         for _ in range(LINGERS):
-            if self._recordables.qsize() >= min(self._gathered_samples, ENOUGH_READS) or self._stopping.wait(LINGER_S):
+            if self._recordables.qsize() >= self._enough_after(first) or self._stopping.wait(LINGER_S):
                 break
         return gather(self._recordables, first, most_samples=self._gathered_samples)
+
+    def _enough_after(self, first: Recordable) -> int:
+        """Reads that fill a transaction, if they are as large as the first."""
+        samples = len(first.labels) if first.batch is None else len(first.batch.ids)
+        return self._gathered_samples // max(1, samples)
 
     def _guarded(self, items: list[Recordable]) -> None:
         """A full or failing disk costs what was at hand, never the thread."""

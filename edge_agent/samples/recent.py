@@ -120,6 +120,12 @@ class Recent:
         row = seq - chunk.first
         return None if chunk.stages[row] == Stage.GONE else (chunk, row)
 
+    def end_of(self, seq: int, most_samples: int) -> int:
+        """The insertion number after the chunk that a sample lies in; 0 for a chunk of more samples."""
+        number = bisect_right(self._firsts, seq) - 1
+        chunk = self.chunks[number] if number >= 0 else None
+        return chunk.end if chunk is not None and len(chunk.ids) <= most_samples else 0
+
     def is_open(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """(n,) whether no label has come for these recent samples."""
         is_open = np.zeros(len(seqs), np.bool_)

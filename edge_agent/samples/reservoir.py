@@ -1,10 +1,11 @@
 """A uniform sample of the whole past, in strata: what fine-tuning can rehearse."""
 
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import groupby
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
 
 from edge_agent.link.database import Database
 from edge_agent.samples.older import Older
@@ -23,9 +24,8 @@ _SALT = "reservoir_salt"
 _SALT_BITS = 48
 
 
-@dataclass(frozen=True, slots=True)
-class Leaving:
-    """A labelled sample that leaves the recent part."""
+class Leaving(NamedTuple):
+    """A labelled sample that leaves the recent part; a tuple, since one is made for every sample."""
 
     seq: int
     id: str
@@ -35,10 +35,20 @@ class Leaving:
     label: float | int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Stratum:
+    """What is known of a stratum.
+
+    Attributes:
+        held: (minus draw, insertion number) of each sample, a heap.
+    """
+
     number: int
+    part: Part
+    is_active: bool
+    seen: int
     threshold: int
+    held: list[tuple[int, int]] = field(default_factory=list)
 
 
 class Reservoir:
@@ -51,8 +61,9 @@ class Reservoir:
     falls to it. So in a stratum every sample of the past is held with one probability, threshold / range, at
     every moment and for any order of arrivals; a rare class stays whole until the others are down to its size.
 
-    Every method joins the caller's transaction. The same samples give the same reservoir after any restart, for
-    the draws depend on nothing but the ids and a salt that the database keeps.
+    Every method joins the caller's transaction; after one that was rolled back, :meth:`load`. The same samples give
+    the same reservoir after any restart, for the draws depend on nothing but the ids and a salt that the database
+    keeps.
 
     Args:
         capacity: samples in all parts together; 0 keeps nothing.
@@ -63,7 +74,7 @@ class Reservoir:
 
     Source: a sample by random keys, Fan, Muller & Rezucha 1962, has the distribution of Vitter 1985, algorithm R;
         thresholds that only fall allow a bound over several strata, whose shares nobody knows beforehand.
-    Cost: a hash a sample; a few statements a stratum that is touched.
+    Cost: a hash a sample; strata and the draws of what they hold are in memory too, 150 bytes a sample held.
     """
 
     def __init__(
@@ -84,8 +95,23 @@ class Reservoir:
         self._layout = layout
         self._classed = classed
         self._key = self._salt(seed).to_bytes(8, "big")
-        for part in self._capacities:
-            self._shrink(part)
+        self.load()
+        self._save([stratum for part in self._capacities for stratum in self._shrink(part)])
+
+    def load(self) -> None:
+        """Read what the database holds."""
+        self._strata: dict[_Place, _Stratum] = {}
+        numbered: dict[int, _Stratum] = {}
+        columns = "stratum, part, layout, task, class, seen, threshold"
+        for number, part, layout, task, label, seen, threshold in self._db.query(f"SELECT {columns} FROM stratum"):
+            stratum = _Stratum(number, Part(part), layout == self._layout, seen, threshold)
+            self._strata[part, layout, task, label] = numbered[number] = stratum
+        kept = f"SELECT stratum, -draw, seq FROM sample WHERE stage = {Stage.KEPT:d}"
+        for number, minus_draw, seq in self._db.query(kept):
+            if number in numbered:
+                numbered[number].held.append((minus_draw, seq))
+        for stratum in numbered.values():
+            heapify(stratum.held)
 
     def offer(self, rows: Sequence[Leaving], admit: Callable[[Drawn], set[int]]) -> set[int]:
         """Take those whose draw is low enough; returns their insertion numbers.
@@ -93,72 +119,72 @@ class Reservoir:
         Args:
             admit: gives those a row each; returns the ones that it could.
         """
-        fit = sorted((row for row in rows if self._capacities.get(row.part, 0) > 0), key=self._place)
+        strata: dict[_Place, list[Leaving]] = {}
+        for row in rows:
+            if self._capacities.get(row.part, 0) > 0:
+                strata.setdefault(self._place(row), []).append(row)
         drawn: Drawn = {}
-        seen: list[tuple[int, list[int]]] = []
-        for place, members in groupby(fit, key=self._place):
-            stratum = self._stratum(place)
-            draws = [(self._draw(row.id), row.seq) for row in members]
-            drawn |= {seq: (stratum.number, draw) for draw, seq in draws if draw < stratum.threshold}
-            seen.append((stratum.number, [seq for _, seq in draws]))
+        touched: dict[int, _Stratum] = {}
+        for place in sorted(strata):
+            stratum, members = self._stratum(place), strata[place]
+            touched[stratum.number] = stratum
+            stratum.seen += len(members)
+            draws = self._draws([row.id for row in members])
+            low = [(row.seq, draw) for row, draw in zip(members, draws, strict=True) if draw < stratum.threshold]
+            drawn |= {seq: (stratum.number, draw) for seq, draw in low}
         taken = admit(drawn) if drawn else set()
-        self._db.execute_many(
-            "UPDATE stratum SET seen = seen + ?, held = held + ? WHERE stratum = ?",
-            [(len(seqs), len(taken.intersection(seqs)), number) for number, seqs in seen],
-        )
-        for part in {row.part for row in fit if row.seq in taken}:
-            self._shrink(part)
+        for seq in taken:
+            number, draw = drawn[seq]
+            heappush(touched[number].held, (-draw, seq))
+        for part in {touched[drawn[seq][0]].part for seq in taken}:
+            touched |= {stratum.number: stratum for stratum in self._shrink(part)}
+        self._save(touched.values())
         return taken
 
-    def _shrink(self, part: Part) -> None:
-        held = self._db.query("SELECT coalesce(sum(held), 0) FROM stratum WHERE part = ?", (part.value,))
-        for _ in range(int(held[0][0]) - self._capacities[part]):
-            fullest = self._db.query(
-                "SELECT stratum FROM stratum WHERE part = ? AND held > 0"
-                " ORDER BY layout = ?, held DESC, stratum LIMIT 1",
-                (part.value, self._layout),
-            )
-            if not fullest:
-                return
-            self._drop_highest(int(fullest[0][0]))
+    def _shrink(self, part: Part) -> list[_Stratum]:
+        """Bring a part within its capacity; the strata that dropped samples."""
+        strata = {stratum.number: stratum for stratum in self._strata.values() if stratum.part is part}
+        surplus = sum(len(stratum.held) for stratum in strata.values()) - self._capacities[part]
+        sizes = [(one.is_active, -len(one.held), one.number) for one in strata.values() if one.held]
+        dropped = _dropped_of(sizes, surplus)
+        seqs = []
+        for number, samples in dropped.items():
+            stratum = strata[number]
+            for _ in range(samples):
+                minus_draw, seq = heappop(stratum.held)
+                stratum.threshold = -minus_draw
+                seqs.append(seq)
+        self._older.delete(seqs)
+        return [strata[number] for number in dropped]
 
-    def _drop_highest(self, stratum: int) -> None:
-        highest = self._db.query(
-            f"SELECT seq, draw FROM sample WHERE stage = {Stage.KEPT:d} AND stratum = ? ORDER BY draw DESC LIMIT 1",
-            (stratum,),
+    def _save(self, strata: Iterable[_Stratum]) -> None:
+        self._db.execute_many(
+            "UPDATE stratum SET seen = ?, held = ?, threshold = ? WHERE stratum = ?",
+            [(one.seen, len(one.held), one.threshold, one.number) for one in strata],
         )
-        if not highest:
-            self._db.execute("UPDATE stratum SET held = 0 WHERE stratum = ?", (stratum,))
-            return
-        seq, draw = highest[0]
-        self._older.delete([int(seq)])
-        self._db.execute("UPDATE stratum SET held = held - 1, threshold = ? WHERE stratum = ?", (draw, stratum))
 
     def _stratum(self, place: _Place) -> _Stratum:
-        query = "SELECT stratum, threshold FROM stratum WHERE part = ? AND layout = ? AND task = ? AND class = ?"
-        rows = self._db.query(query, place)
-        if not rows and self._is_beyond(place[2]):
+        if place not in self._strata and self._is_beyond(place[2]):
             place = (*place[:2], TASKS_BEYOND, place[3])
-            rows = self._db.query(query, place)
-        if not rows:
+        if place not in self._strata:
             self._db.execute(
                 "INSERT INTO stratum (part, layout, task, class, seen, held, threshold) VALUES (?, ?, ?, ?, 0, 0, ?)",
                 (*place, DRAWS - 1),
             )
-            rows = self._db.query(query, place)
-        return _Stratum(int(rows[0][0]), int(rows[0][1]))
+            number = int(self._db.query("SELECT last_insert_rowid()")[0][0])
+            self._strata[place] = _Stratum(number, Part(place[0]), place[1] == self._layout, 0, DRAWS - 1)
+        return self._strata[place]
 
     def _is_beyond(self, task: str) -> bool:
-        ((named, known),) = self._db.query(
-            "SELECT count(DISTINCT task), coalesce(max(task = ?), 0) FROM stratum", (task,)
-        )
-        return bool(named >= TASKS_PARTED and not known)
+        named = {place[2] for place in self._strata}
+        return len(named) >= TASKS_PARTED and task not in named
 
     def _place(self, row: Leaving) -> _Place:
         return row.part.value, row.layout, row.task, int(row.label) if self._classed else ONE_STRATUM
 
-    def _draw(self, sample_id: str) -> int:
-        return int.from_bytes(blake2b(sample_id.encode(), digest_size=8, key=self._key).digest(), "big") % (DRAWS - 1)
+    def _draws(self, ids: Sequence[str]) -> list[int]:
+        drawn_of, key = int.from_bytes, self._key
+        return [drawn_of(blake2b(name.encode(), digest_size=8, key=key).digest(), "big") % (DRAWS - 1) for name in ids]
 
     def _salt(self, seed: int | None) -> int:
         salt = last_number(self._db, _SALT)
@@ -166,3 +192,25 @@ class Reservoir:
             salt = 1 + (secrets.randbits(_SALT_BITS) if seed is None else seed)
             raise_number(self._db, _SALT, salt)
         return salt
+
+
+def _dropped_of(strata: Sequence[tuple[int, int, int]], surplus: int) -> dict[int, int]:
+    """How many samples each stratum drops: one after the other, from the fullest, those of other layouts first.
+
+    Args:
+        strata: whether it is of the active layout, minus how many it holds, its number.
+        surplus: samples to drop.
+    """
+    fullest = list(strata)
+    heapify(fullest)
+    dropped: dict[int, int] = {}
+    for _ in range(surplus):
+        if not fullest:
+            break
+        is_active, minus_held, stratum = fullest[0]
+        dropped[stratum] = dropped.get(stratum, 0) + 1
+        if minus_held < -1:
+            heapreplace(fullest, (is_active, minus_held + 1, stratum))
+        else:
+            heappop(fullest)
+    return dropped

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import groupby, islice, repeat
 from operator import itemgetter
 
 import numpy as np
@@ -18,6 +18,8 @@ from edge_agent.samples.reservoir import Drawn, Leaving, Reservoir
 from edge_agent.samples.tables import Stage
 
 _TRAIN = PART_NUMBERS[Part.TRAIN]
+WHOLE_SHARE = 1 / 32
+"""A chunk that is no larger than this share of the recent part leaves it whole: its features are read once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,8 @@ class Room:
     """How many samples each part of the store may hold.
 
     Attributes:
-        recent: the newest insertions, whatever they are; at least 1.
+        recent: the newest insertions, whatever they are; at least 1. Up to `WHOLE_SHARE` of it leave early, so that
+            a chunk leaves in one go.
         reservoir: older labelled ones of the train and proof parts.
         unlabelled: of the train part, whose label did not come in time; the newest.
     """
@@ -74,7 +77,10 @@ class Retention:
             newest: the highest insertion number given out.
             now_s: running time.
         """
-        last = max(newest - self._room.recent, self._recent.passed)
+        last = newest - self._room.recent
+        if last > self._recent.passed:
+            last = max(last, self._recent.end_of(last, int(self._room.recent * WHOLE_SHARE)) - 1)
+        last = max(last, self._recent.passed)
         expired = self._expired(now_s - self._label_wait_s)
         leaving = self._leave(last) if last > self._recent.passed else []
         waiting = {*leaving, *expired}
@@ -209,8 +215,14 @@ class Retention:
 
 
 def _leaving(chunk: Chunk, rows: NDArray[np.intp]) -> list[Leaving]:
-    parts, labels = chunk.parts[rows].tolist(), chunk.label_list(rows)
-    return [
-        Leaving(chunk.first + row, chunk.ids[row], PARTS[part], chunk.layout, chunk.task(row) or "", label)
-        for row, part, label in zip(rows.tolist(), parts, labels, strict=True)
-    ]
+    chosen = rows.tolist()
+    columns = zip(
+        (chunk.first + rows).tolist(),
+        map(chunk.ids.__getitem__, chosen),
+        map(PARTS.__getitem__, chunk.parts[rows].tolist()),
+        repeat(chunk.layout),
+        [chunk.tasks[row] or "" for row in chosen] if chunk.tasks else repeat(""),
+        chunk.label_list(rows),
+        strict=False,  # what is repeated has no end
+    )
+    return list(map(Leaving._make, columns))

@@ -105,7 +105,7 @@ class SampleStore:
             self._join = LabelJoin(
                 db, self._recent, self._older, classes=classes, task_classes=task_classes, ignored=ignored_label
             )
-            reservoir = Reservoir(
+            self._reservoir = Reservoir(
                 db,
                 self._older,
                 capacity=room.reservoir,
@@ -114,7 +114,7 @@ class SampleStore:
                 classed=classes is not None,
                 seed=reservoir_seed,
             )
-        self._retention = Retention(db, self._recent, self._older, reservoir, room, label_wait_s=label_wait_s)
+        self._retention = Retention(db, self._recent, self._older, self._reservoir, room, label_wait_s=label_wait_s)
 
     def add(self, batch: SampleBatch, predicted: Predicted, now_s: float) -> list[LabelledRow]:
         """Store served samples; those whose label was there before are returned, joined.
@@ -239,6 +239,7 @@ class SampleStore:
         with self._db.transaction():
             if self._db.undone == self._changed_in:
                 self._older.load()
+                self._reservoir.load()
                 self._recent.load()
                 self._join.load()
             self._changed_in = self._db.transactions

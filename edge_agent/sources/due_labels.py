@@ -1,6 +1,7 @@
 """Labels of a replay that wait until they are due."""
 
 import heapq
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import compress
@@ -81,7 +82,7 @@ class InOrder:
             if numbers[0] / rate_hz + delay_s > now_s:
                 break
             if numbers[-1] / rate_hz + delay_s > now_s:
-                count = sum(number / rate_hz + delay_s <= now_s for number in numbers)
+                count = bisect_right(numbers, now_s, key=lambda number: number / rate_hz + delay_s)
                 given += map(Label, ids[:count], values[:count])
                 reads[0] = numbers[count:], ids[count:], values[count:]
                 break

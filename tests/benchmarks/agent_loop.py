@@ -31,15 +31,18 @@ MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop as it is measured: a net, samples at a time, samples of a run, and the rate over the bare one aimed at."""
+    """A loop as it is measured: a net, samples at a time, samples of the recording, the rate over the bare one aimed
+    at, and how often the recording is played."""
 
     net: str
     batch: int
     rows: int
     goal: float
+    passes: int = 1
 
 
-LOOPS = (Loop("mlp", 1, 20_000, 0.25), Loop("cnn", 32, 8_192, 0.90))
+LOOPS = (Loop("mlp", 1, 20_000, 0.25, passes=5), Loop("cnn", 32, 8_192, 0.90, passes=16))
+"""So long that the sample store is full and its reservoir old, as on a gateway that has run for some minutes."""
 GRAPH = "momentum"
 SCHEDULINGS = ("batch", "idle")
 """The worker's scheduling classes; the first is what a gateway is set to."""
@@ -83,7 +86,7 @@ def rates(loop: Loop, place: Made, *, rounds: int) -> list[Figure]:
     taken: dict[str, list[dict[str, Any]]] = {"bare": [], "agent": []}
     for _ in range(rounds):
         for way, runs in taken.items():
-            words = [way, str(place.case), str(place.settings), str(loop.batch)]
+            words = [way, str(place.case), str(place.settings), str(loop.batch), str(loop.passes)]
             runs.append(_json_of(["tests.benchmarks.loop_data.looped", *words]))
     figures = []
     for unit, key in (("CPU", "cpu_s"), ("clock", "wall_s")):

@@ -101,6 +101,47 @@ def test_a_rare_class_is_not_crowded_out_and_the_others_share_the_rest(tmp_path:
         consistent(db)
 
 
+def test_a_chunk_leaves_the_recent_part_whole_where_it_is_a_small_share_of_it(tmp_path: Path) -> None:
+    """Its features are read once then, not at every sample that leaves; what was offered is the same."""
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db, recent=2_560, reservoir=50)
+        for start in range(0, 2_560, 80):
+            put(store, range(start, start + 80), [0] * 80)
+        assert store.counts.evicted_samples == 0
+        put(store, [2_560], [0])
+        assert store.counts.evicted_samples == 80
+        assert db.query("SELECT seen, held FROM stratum") == [(80, 50)]
+        consistent(db)
+    with closing(open_database(tmp_path / "large.db")) as db:
+        store = store_on(db, recent=2_559, reservoir=50)
+        for start in range(0, 2_560, 80):
+            put(store, range(start, start + 80), [0] * 80)
+        assert store.counts.evicted_samples == 1, "a chunk of more than a share of the recent part leaves row by row"
+
+
+def test_strata_are_read_anew_after_a_transaction_that_was_rolled_back(tmp_path: Path) -> None:
+    with closing(open_database(tmp_path / "s.db")) as db:
+        store = store_on(db, recent=1, reservoir=10)
+        put(store, range(40), [n % 2 for n in range(40)])
+        before = db.query("SELECT * FROM stratum"), held(db)
+
+        def given_up() -> None:
+            with db.transaction():
+                put(store, range(40, 90), [n % CLASSES for n in range(50)])
+                raise RuntimeError("given up")
+
+        with pytest.raises(RuntimeError, match="given up"):
+            given_up()
+        assert (db.query("SELECT * FROM stratum"), held(db)) == before
+        put(store, range(40, 90), [n % CLASSES for n in range(50)])
+        consistent(db)
+        with closing(open_database(tmp_path / "o.db")) as other:
+            whole = store_on(other, recent=1, reservoir=10)
+            put(whole, range(40), [n % 2 for n in range(40)])
+            put(whole, range(40, 90), [n % CLASSES for n in range(50)])
+            assert held(other) == held(db)
+
+
 def test_targets_of_a_regression_are_one_stratum(tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "s.db")) as db:
         store = store_on(db, recent=1, classes=None)

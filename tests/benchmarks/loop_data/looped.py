@@ -1,7 +1,7 @@
 """One run of the agent's loop, or of a bare loop over the same rows, in a process of its own.
 
-``python -m tests.benchmarks.loop_data.looped agent|bare CASE SETTINGS BATCH``: the case's folder and the gateway's
-settings, as `made` left them; a JSON object on standard output.
+``python -m tests.benchmarks.loop_data.looped agent|bare CASE SETTINGS BATCH [PASSES]``: the case's folder and the
+gateway's settings, as `made` left them; a JSON object on standard output.
 """
 
 import json
@@ -20,8 +20,8 @@ FULL_WAIT_S = 0.001
 DRAIN_S = 120.0
 
 
-def bare(case: Path, settings: Path, batch: int) -> dict[str, Any]:
-    """``session.run`` over the rows, with nothing else."""
+def bare(case: Path, settings: Path, batch: int, passes: int = 1) -> dict[str, Any]:
+    """``session.run`` over the rows, so many times, with nothing else."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -34,12 +34,13 @@ def bare(case: Path, settings: Path, batch: int) -> dict[str, Any]:
         rows = stream[name]
     session.run(None, {name: rows[:batch]})
     began_s, cpu_s = time.perf_counter(), time.process_time()
-    for start in range(0, len(rows), batch):
-        session.run(None, {name: rows[start : start + batch]})
-    return _spent(began_s, cpu_s, len(rows))
+    for _ in range(passes):
+        for start in range(0, len(rows), batch):
+            session.run(None, {name: rows[start : start + batch]})
+    return _spent(began_s, cpu_s, passes * len(rows))
 
 
-def agent(settings: Path, batch: int) -> dict[str, Any]:
+def agent(settings: Path, batch: int, passes: int = 1) -> dict[str, Any]:
     """The agent's own parts from source to recorded result: pipeline and recorder threads, stores on disk, monitor.
 
     Raises:
@@ -62,7 +63,7 @@ def agent(settings: Path, batch: int) -> dict[str, Any]:
         outbox = Outbox(storage.agent, chosen.gateway.id, max_bytes=10**7, max_age_s=10**9)
         floors = Floors(storage.agent)
         model = ModelInService(chosen, storage.agent, floors, TimeJudge(lambda: 0.0, lambda problem: None))
-        source = Unhurried(chosen, model.manifest, batch)
+        source = Unhurried(chosen, model.manifest, batch, passes)
         model.pipeline = Pipeline(source, model.server, model.sink)
         source.recorder_waits = model.pipeline.recordables.qsize
         records = SampleRecords(chosen, storage, outbox, model, flagged=lambda: None)
@@ -77,7 +78,9 @@ def agent(settings: Path, batch: int) -> dict[str, Any]:
         spent = _spent(began_s, cpu_s, model.pipeline.served_samples)
         lost = model.pipeline.unrecorded_samples + records.recorder.lost_batches
         judged, firings = records.watch.cursor, records.watch.firings
-        waiting = batch * max(64, *(monitor.batch_size for monitor in model.manifest.monitors.values()))
+        waiting = (
+            batch * max(64, *(monitor.batch_size for monitor in model.manifest.monitors.values())) + source.unlabelled
+        )
         storage.close()
     rows = source.replay.played
     if lost or spent["rows"] != rows or not rows - waiting <= judged <= rows:
@@ -90,11 +93,14 @@ class Unhurried:
 
     Everything is always due: a read gives as many batches as the replay gives at once, and the model still runs once
     a batch.
+
+    Attributes:
+        unlabelled: samples at the end whose labels are not due any more: a stream of several passes is cut off.
     """
 
     bad_messages = 0
 
-    def __init__(self, settings: Any, manifest: Any, batch: int) -> None:
+    def __init__(self, settings: Any, manifest: Any, batch: int, passes: int) -> None:
         from edge_agent.sources.replay import READ_ROWS, ReplaySource
 
         section = settings.source
@@ -104,13 +110,18 @@ class Unhurried:
             section.path,
             manifest.inputs,
             rate_hz=section.rate_hz,
+            loop=passes > 1,
             batch_size=batch,
             delay_s=section.delay_s,
             clock=lambda: self._now_s,
         )
+        self._rows = None if passes == 1 else passes * _rows_of(section.path)
+        self.unlabelled = 0 if self._rows is None else int(section.delay_s * section.rate_hz) + READ_ROWS
 
     def read(self, timeout_s: float) -> Any:
         """What the replay gives next; it is always due."""
+        if self._rows is not None and self.replay.played >= self._rows:
+            return None
         while self.recorder_waits() >= HALF_FULL:
             time.sleep(FULL_WAIT_S)
         self._now_s += self._step_s
@@ -121,14 +132,19 @@ class Unhurried:
         self.replay.close()
 
 
+def _rows_of(recording: Path) -> int:
+    with np.load(recording) as columns:
+        return len(columns["label"])
+
+
 def _spent(began_s: float, cpu_s: float, rows: int) -> dict[str, Any]:
     return {"cpu_s": time.process_time() - cpu_s, "wall_s": time.perf_counter() - began_s, "rows": rows}
 
 
-def main(way: str, case: Path, settings: Path, batch: int) -> None:
+def main(way: str, case: Path, settings: Path, batch: int, passes: int = 1) -> None:
     """Run one way and print what it took."""
-    print(json.dumps(bare(case, settings, batch) if way == "bare" else agent(settings, batch)))
+    print(json.dumps(bare(case, settings, batch, passes) if way == "bare" else agent(settings, batch, passes)))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), *map(int, sys.argv[4:]))
