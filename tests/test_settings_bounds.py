@@ -1,6 +1,6 @@
 """Every number that an operator may set has two ends, and one beyond them is refused by key, value and range."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,40 +37,38 @@ def test_every_number_has_two_ends(model: type[BaseModel]) -> None:
     assert [place for place, schema in found.items() if not (LOWER & schema.keys() and UPPER & schema.keys())] == []
 
 
-@pytest.mark.parametrize(
-    ("section", "key", "value", "ends"),
-    [
-        ("adaptation", "eta_max", "1e30", "> 0, <= 10"),
-        ("adaptation", "eta_max", "nan", "> 0, <= 10"),
-        ("adaptation", "judge_within_s", "1e-9", ">= 1, <= 31536000"),
-        ("adaptation", "max_duration_s", "inf", ">= 0.1, <= 604800"),
-        ("samples", "max_bytes", "99999999999999999999", ">= 1048576, <= 1099511627776"),
-        ("source", "rate_hz", "1e-300", ">= 1e-06, <= 1000000"),
-        ("monitor", "season_offset_s", "-1e300", ">= -315360000, <= 315360000"),
-    ],
-)
-def test_a_number_beyond_the_agents_ends_is_named(
-    tmp_path: Path, section: str, key: str, value: str, ends: str
-) -> None:
-    table = f"{key} = {value}\n" if section == "source" else f"[{section}]\n{key} = {value}\n"
-    assert_named(edge_agent.config.load_settings, tmp_path, AGENT + table, (section, key, value, ends))
+AGENTS, BRIDGES = (edge_agent.config.load_settings, AGENT), (server_bridge.config.load_settings, BRIDGE)
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "value", "ends"),
+    ("program", "section", "key", "value", "ends"),
     [
-        ("strategy", "merge_threshold", "5", ">= 0, <= 2"),
-        ("strategy", "tau", "0.0", ">= 1e-12, <= 10"),
-        ("trigger", "cooldown_s", "1e300", ">= 0, <= 31536000"),
-        ("round", "first_learning_rate", "1e30", "> 0, <= 10"),
-        ("release", "retained_budget_bytes", "1", ">= 1048576, <= 1099511627776"),
+        (AGENTS, "adaptation", "eta_max", "1e30", "> 0, <= 10"),
+        (AGENTS, "adaptation", "eta_max", "nan", "> 0, <= 10"),
+        (AGENTS, "adaptation", "judge_within_s", "1e-9", ">= 1, <= 31536000"),
+        (AGENTS, "adaptation", "max_duration_s", "inf", ">= 0.1, <= 604800"),
+        (AGENTS, "samples", "max_bytes", "99999999999999999999", ">= 1048576, <= 1099511627776"),
+        (AGENTS, "source", "rate_hz", "1e-300", ">= 1e-06, <= 1000000"),
+        (AGENTS, "monitor", "season_offset_s", "-1e300", ">= -315360000, <= 315360000"),
+        (BRIDGES, "strategy", "merge_threshold", "5", ">= 0, <= 2"),
+        (BRIDGES, "strategy", "tau", "0.0", ">= 1e-12, <= 10"),
+        (BRIDGES, "trigger", "cooldown_s", "1e300", ">= 0, <= 31536000"),
+        (BRIDGES, "round", "first_learning_rate", "1e30", "> 0, <= 10"),
+        (BRIDGES, "release", "retained_budget_bytes", "1", ">= 1048576, <= 1099511627776"),
     ],
 )
-def test_a_number_beyond_the_bridges_ends_is_named(
-    tmp_path: Path, section: str, key: str, value: str, ends: str
+def test_a_number_beyond_its_ends_is_named(
+    tmp_path: Path, program: tuple[Callable[[Path], object], str], section: str, key: str, value: str, ends: str
 ) -> None:
-    text = BRIDGE + f"[{section}]\n{key} = {value}\n"
-    assert_named(server_bridge.config.load_settings, tmp_path, text, (section, key, value, ends))
+    load, text = program
+    file = tmp_path / "settings.toml"
+    table = "" if section == "source" else f"[{section}]\n"  # the agent's text ends in its source
+    file.write_text(f"{text}{table}{key} = {value}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(file)
+    number = float(value) if "." in value or "e" in value or not value.lstrip("-").isdigit() else int(value)
+    assert f"[{section}] {key} = {number!r}: " in caught.value.problem
+    assert f"(range: {ends})" in caught.value.problem
 
 
 def test_an_overlay_that_no_look_could_judge_in_time_is_refused(tmp_path: Path) -> None:
@@ -81,14 +79,3 @@ def test_an_overlay_that_no_look_could_judge_in_time_is_refused(tmp_path: Path) 
         edge_agent.config.load_settings(file)
     file.write_text(text)
     assert not edge_agent.config.load_settings(file).adaptation.online, "nothing is followed: an upgrade starts it"
-
-
-def assert_named(load: Any, folder: Path, text: str, told: tuple[str, str, str, str]) -> None:
-    section, key, value, ends = told
-    file = folder / "settings.toml"
-    file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        load(file)
-    number = float(value) if "." in value or "e" in value or not value.lstrip("-").isdigit() else int(value)
-    assert f"[{section}] {key} = {number!r}: " in caught.value.problem
-    assert f"(range: {ends})" in caught.value.problem
