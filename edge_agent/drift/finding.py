@@ -1,7 +1,7 @@
 """What a monitor says of one batch."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 ShiftKind = Literal["loss", "covariate", "label", "concept", "activation", "unknown"]
 """What seems to have changed: the loss alone; the inputs; the shares of the classes; what the inputs mean."""
@@ -28,8 +28,7 @@ class Attribution:
     measure: Literal["level", "spread", "share"] = "level"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """A monitor's judgement of one batch; a larger statistic is worse.
 
     Attributes:

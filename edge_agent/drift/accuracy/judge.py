@@ -82,7 +82,8 @@ def judge(params: AccuracyParams, window: Sums) -> Judgement:
         return Judgement("not-finite")
     if rows < LEAST_ROWS:
         return Judgement("too-few")
-    mean, squares = np.split(totals / rows, [len(params.middle)])
+    averages, many = totals / rows, len(params.middle)
+    mean, squares = averages[:many], averages[many:]
     away = (mean - params.middle) / params.width
     noise = 1.0 / rows + 1.0 / len(params.rows)
     distance = misfit(params.inverse, away, noise)

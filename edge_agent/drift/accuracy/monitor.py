@@ -110,6 +110,7 @@ def step_many(params: AccuracyParams, state: AccuracyState, seen: Observed) -> t
     if len(seen) % size or not len(seen):
         raise DataError(f"accuracy: {len(seen)} rows, a batch has {size}")
     found: list[Finding] = []
+    said = _finding(params, state)
     for sums, counted in _sums(params, seen):
         totals, counts = state.totals, state.counts.copy()
         if sums is not None:
@@ -121,7 +122,8 @@ def step_many(params: AccuracyParams, state: AccuracyState, seen: Observed) -> t
         state = AccuracyState(totals, counts, state.figures, *early)
         if counts[2] >= params.window:
             state = _closed(params, state)
-        found.append(_finding(params, state))
+            said = _finding(params, state)
+        found.append(said)
     return state, found
 
 

@@ -143,9 +143,11 @@ class SignalMap:
         centre, rate, axes = self._as(table.dtype)
         table -= centre
         table *= rate
-        scaled = np.clip(table, -_FAR, _FAR, out=table)
-        along = by_batch(scaled, axes, size or len(scaled)).astype(np.float64, copy=False)
-        whole = np.einsum("ij,ij->i", scaled, scaled)
+        whole = np.einsum("ij,ij->i", table, table)
+        if float(np.maximum.reduce(whole, initial=0.0)) > _FAR**2:  # else no value lies so far away
+            np.clip(table, -_FAR, _FAR, out=table)
+            whole = np.einsum("ij,ij->i", table, table)
+        along = by_batch(table, axes, size or len(table)).astype(np.float64, copy=False)
         beside = np.maximum(whole - np.einsum("ij,ij->i", along, along), 0.0)
         along /= self.spread
         np.clip(along, -5.0, 5.0, out=along)

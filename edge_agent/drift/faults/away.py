@@ -40,6 +40,27 @@ FLAT = 300.0
 """A window that spans so many times less than the least of the reference's is a sensor that stands still but for its
 noise. Drift does much: where few classes come, gas sensors span 70 times less than in their reference (measured)."""
 
+LARGEST = 1e100
+"""Beyond it sums of squares are none."""
+
+
+class Leaving(NamedTuple):
+    """What is read of k sensors that are outside of their range, or have been of late.
+
+    Attributes:
+        sensors: (k,) their numbers.
+        readings: (m, k), not finite where broken.
+        last: (k,) their readings before these; NaN where they do not follow them in time.
+        times_s: (m,).
+        outside: (m, k) bool.
+    """
+
+    sensors: NDArray[np.int64]
+    readings: NDArray[np.float64]
+    last: NDArray[np.float64]
+    times_s: NDArray[np.float64]
+    outside: NDArray[np.bool_]
+
 
 class Away(NamedTuple):
     """What became of the sensors that are away.
@@ -82,12 +103,13 @@ def look_away(
     chosen = np.flatnonzero((outside.any(axis=0) | (state.away > 0)) & (state.kind != int(Kind.UNIT)))
     if len(chosen) == 0:
         return Away(suspect, suspect, unit, unit, {})
-    short = strayed(part, state, readings[:, chosen], before[0, chosen], times_s, outside[:, chosen], chosen)
+    leaving = Leaving(chosen, readings[:, chosen], before[0, chosen], times_s, outside[:, chosen])
+    short = strayed(part, state, leaving)
     if short is not None:
         return Away(suspect, suspect, unit, unit, {name: getattr(state, name) for name in _NAMES} | short)
     changed = {name: getattr(state, name).copy() for name in _NAMES}
-    _take(part, changed, readings[:, chosen], before[:, chosen], times_s, outside[:, chosen], chosen)
-    explained, displaced = _explained(part, changed, chosen)
+    _fit(part, changed, leaving, *_count(changed, leaving, before[:, chosen]))
+    explained, displaced = _explained(part, changed, chosen), _displaced(part, changed, chosen)
     far = ((readings < part.inner_low) | (readings > part.inner_high)).mean(axis=0) >= OUTSIDE
     far[chosen] |= (explained & displaced).any(axis=0)
     if far.sum() > max(1, min(TOGETHER, count // 4)):
@@ -106,7 +128,7 @@ def look_away(
     return Away(undecided, undecided & (~early | _far(part, changed)), first, unit, changed)
 
 
-_LIMITS = ("inner_low", "inner_high")
+LIMITS = ("inner_low", "inner_high")
 _NAMES = (
     "away",
     "away_out",
@@ -116,7 +138,7 @@ _NAMES = (
     "away_before",
     "away_s",
     "away_value",
-    *_LIMITS,
+    *LIMITS,
 )
 
 
@@ -130,77 +152,92 @@ def _by_all(part: PartParams, explained: NDArray[np.bool_]) -> NDArray[np.bool_]
     return absurd
 
 
-def strayed(
-    part: PartParams,
-    state: Standing,
-    readings: NDArray[np.float64],
-    last: NDArray[np.float64],
-    times_s: NDArray[np.float64],
-    outside: NDArray[np.bool_],
-    chosen: NDArray[np.int64],
-) -> dict[str, NDArray[np.float64]] | None:
-    """What changes where all have left their range just now, for so few readings that no change of unit can explain it.
+def passing(
+    part: PartParams, readings: NDArray[np.float64], outside: NDArray[np.bool_], sensors: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """(k,) whether sensors have left their range for so few readings that no change of unit can explain it.
 
     Args:
-        readings, outside: (m, k) of those that have left it; not finite where broken.
-        last: (k,) their readings before these; NaN where they do not follow them in time.
-        times_s: (m,).
-        chosen: (k,) their numbers.
+        readings, outside: (k, m); not finite where broken.
+        sensors: (k,) their numbers.
+    """
+    counted = (np.arange(outside.shape[1]) >= outside.argmax(axis=1)[:, None]) & np.isfinite(readings)
+    many = np.maximum(np.add.reduce(counted, axis=1), 1)
+    few_outside = np.add.reduce(outside & counted, axis=1) < OUTSIDE * many
+    known = np.where(counted, readings, 0.0)
+    mean, square = np.add.reduce(known, axis=1) / many, np.add.reduce(np.square(known), axis=1) / many
+    found: NDArray[np.bool_] = few_outside & (many >= HELD_FROM)
+    found &= ~np.logical_or.reduce(_out_of_scale(part, mean, square, sensors), axis=0)
+    return found
+
+
+def strayed(part: PartParams, state: Standing, leaving: Leaving) -> dict[str, NDArray[np.float64]] | None:
+    """What changes where all have left their range just now, and are passing.
 
     Returns: the state's arrays of these names; None: it is not so.
     """
+    chosen, readings, outside = leaving.sensors, leaving.readings, leaving.outside
     if np.count_nonzero(state.away[chosen]):
         return None
-    first = outside.argmax(axis=0)
-    counted = (np.arange(len(outside))[:, None] >= first) & np.isfinite(readings)
-    many = np.add.reduce(counted, axis=0)
-    few_outside = np.add.reduce(outside & counted, axis=0) < OUTSIDE * many
-    if np.count_nonzero(few_outside & (many >= HELD_FROM)) < len(chosen):
+    alike = passing(part, np.ascontiguousarray(readings.T), np.ascontiguousarray(outside.T), chosen)
+    if np.count_nonzero(alike) < len(chosen):
         return None
-    known = np.where(counted, readings, 0.0)
-    mean, square = np.add.reduce(known, axis=0) / many, np.add.reduce(np.square(known), axis=0) / many
-    if np.count_nonzero(_out_of_scale(part, mean, square, chosen)):
-        return None
-    columns = np.arange(len(chosen))
-    changed = {name: getattr(state, name).copy() for name in ("away_before", "away_s", "away_value", *_LIMITS)}
-    changed["away_before"][chosen] = np.where(first > 0, readings[first - 1, columns], last)
-    changed["away_s"][chosen] = times_s[first]
+    first, columns = outside.argmax(axis=0), np.arange(len(chosen))
+    changed = {name: getattr(state, name).copy() for name in ("away_before", "away_s", "away_value", *LIMITS)}
+    changed["away_before"][chosen] = np.where(first > 0, readings[first - 1, columns], leaving.last)
+    changed["away_s"][chosen] = leaving.times_s[first]
     changed["away_value"][chosen] = readings[first, columns]
     changed["inner_low"][chosen] = part.limit_low[chosen]
     changed["inner_high"][chosen] = part.limit_high[chosen]
     return changed
 
 
-def _take(
-    part: PartParams,
-    changed: dict[str, NDArray[np.float64]],
-    x: NDArray[np.float64],
-    before: NDArray[np.float64],
-    times_s: NDArray[np.float64],
-    out: NDArray[np.bool_],
-    chosen: NDArray[np.int64],
-) -> None:
-    """Add a batch's (m, k) readings to the sums of the k sensors that are away."""
+def _count(
+    changed: dict[str, NDArray[np.float64]], leaving: Leaving, before: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Add the readings of sensors that are away to their sums.
+
+    Args:
+        before: (m, k) the reading before each; None: they follow each other.
+
+    Returns: (k,) which are away just now; (m, k) which readings are counted.
+    """
+    chosen, x = leaving.sensors, leaving.readings
     new = changed["away"][chosen] == 0
-    first = np.where(new, out.argmax(axis=0), 0)
+    first = np.where(new, leaving.outside.argmax(axis=0), 0)
     counted = (np.arange(len(x))[:, None] >= first) & np.isfinite(x)
     began, column = chosen[new], np.flatnonzero(new)
+    if before is None:
+        before = np.concatenate((leaving.last[None], x[:-1]))
     changed["away_before"][began] = before[first[new], column]
-    changed["away_s"][began] = times_s[first[new]]
+    changed["away_s"][began] = leaving.times_s[first[new]]
     changed["away_value"][began] = x[first[new], column]
-    true = part.changes.true_of(x)
+    counted_x = np.where(counted, x, 0.0)
+    changed["away"][chosen] += counted.sum(axis=0)
+    changed["away_out"][chosen] += (leaving.outside & counted).sum(axis=0)
+    changed["away_sum"][chosen] += counted_x.sum(axis=0)
+    changed["away_squares"][chosen] += np.square(counted_x).sum(axis=0)
+    return new, counted
+
+
+def _fit(
+    part: PartParams,
+    changed: dict[str, NDArray[np.float64]],
+    leaving: Leaving,
+    new: NDArray[np.bool_],
+    counted: NDArray[np.bool_],
+) -> None:
+    """Add how many of the counted readings each change of unit explains."""
+    chosen = leaving.sensors
+    since = int(np.logical_or.reduce(counted, axis=1).argmax())
+    true = part.changes.true_of(leaving.readings[since:])
     low, high, step = part.arrays["low"][chosen], part.arrays["high"][chosen], part.arrays["step"][chosen]
     margin = MARGIN * (high - low)
-    fit = ((true >= low - margin) & (true <= high + margin) & counted).sum(axis=1).astype(np.float64)
+    fit = ((true >= low - margin) & (true <= high + margin) & counted[since:]).sum(axis=1).astype(np.float64)
     jump = np.abs(part.changes.true_of(changed["away_value"][chosen]) - changed["away_before"][chosen])
     fit[:, new] -= np.where(jump[:, new] > STEP_ROOM * step[new], np.inf, 0.0)  # it does not go on where it was
     fit[~part.changes.able[:, chosen]] = -np.inf
-    counted_x = np.where(counted, x, 0.0)
-    changed["away"][chosen] += counted.sum(axis=0)
-    changed["away_out"][chosen] += (out & counted).sum(axis=0)
     changed["away_fit"][:, chosen] += fit
-    changed["away_sum"][chosen] += counted_x.sum(axis=0)
-    changed["away_squares"][chosen] += np.square(counted_x).sum(axis=0)
 
 
 def _judge(
@@ -244,17 +281,23 @@ _SHORT = ("mean_low", "mean_high", "deviation_low", "deviation_high", "step")
 
 def _explained(
     part: PartParams, changed: dict[str, NDArray[np.float64]], chosen: NDArray[np.int64]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(changes, k) whether a change of unit explains the readings; and whether many lie outside, or all are of another
-    scale than any of the reference's."""
-    count = changed["away"][chosen]
-    explained = changed["away_fit"][:, chosen] >= EXPLAINED * count
-    size = np.maximum(count, 1.0)
-    scales = _out_of_scale(part, changed["away_sum"][chosen] / size, changed["away_squares"][chosen] / size, chosen)
-    displaced = (changed["away_out"][chosen] >= OUTSIDE * count) | _of_scale(part, scales)
+) -> NDArray[np.bool_]:
+    """(changes, k) whether a change of unit explains the readings."""
+    explained: NDArray[np.bool_] = changed["away_fit"][:, chosen] >= EXPLAINED * changed["away"][chosen]
     if len(chosen) > 1:
         explained[part.changes.numbers == SIGN] = False  # a sensor that is mounted anew turns more than one axis
-    return explained, displaced
+    return explained
+
+
+def _displaced(
+    part: PartParams, changed: dict[str, NDArray[np.float64]], chosen: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """(changes, k) whether many readings lie outside, or all are of another scale than any of the reference's."""
+    count = changed["away"][chosen]
+    size = np.maximum(count, 1.0)
+    scales = _out_of_scale(part, changed["away_sum"][chosen] / size, changed["away_squares"][chosen] / size, chosen)
+    found: NDArray[np.bool_] = (changed["away_out"][chosen] >= OUTSIDE * count) | _of_scale(part, scales)
+    return found
 
 
 def _out_of_scale(
@@ -279,31 +322,22 @@ def _of_scale(part: PartParams, scales: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray((scales[0] & up) | (scales[1] & down))
 
 
-def followed(
-    part: PartParams,
-    state: Standing,
-    readings: NDArray[np.float64],
-    last: NDArray[np.float64],
-    times_s: NDArray[np.float64],
-    outside: NDArray[np.bool_],
-    chosen: NDArray[np.int64],
-) -> dict[str, NDArray[np.float64]] | None:
+def followed(part: PartParams, state: Standing, leaving: Leaving) -> dict[str, NDArray[np.float64]] | None:
     """What changes where some are away and no change of unit explains it, as :func:`look_away` has it.
-
-    Args:
-        readings, last, times_s, outside, chosen: as those of :func:`strayed`.
 
     Returns: the state's arrays of these names; None: one may explain it, and readings are held back for it.
     """
+    chosen, nobody = leaving.sensors, np.zeros(part.block.channels, np.bool_)
     changed = {name: getattr(state, name).copy() for name in _NAMES}
-    before = np.concatenate((last[None], readings[:-1]))
-    _take(part, changed, readings, before, times_s, outside, chosen)
-    explained, displaced = _explained(part, changed, chosen)
-    held = (changed["away"] >= HELD_FROM) | _far(part, changed)
-    likely = explained & displaced & held[chosen]
-    if np.count_nonzero(likely) and np.count_nonzero(likely & _judge(part, changed, chosen)[0]):
-        return None
-    _let_go(part, changed, chosen, np.zeros(part.block.channels, np.bool_))
+    new, counted = _count(changed, leaving)
+    displaced = _displaced(part, changed, chosen)
+    enough = changed["away"][chosen] >= HELD_FROM
+    if np.count_nonzero(displaced) or np.count_nonzero(enough) < len(chosen):
+        _fit(part, changed, leaving, new, counted)
+        likely = _explained(part, changed, chosen) & displaced & (enough | _far(part, changed)[chosen])
+        if np.count_nonzero(likely) and np.count_nonzero(likely & _judge(part, changed, chosen)[0]):
+            return None
+    _let_go(part, changed, chosen, nobody)
     return changed
 
 

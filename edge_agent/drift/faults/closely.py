@@ -5,16 +5,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.faults.away import OUTSIDE, followed, look_away, strayed
+from edge_agent.drift.faults.away import LARGEST, OUTSIDE, Leaving, followed, look_away, strayed
 from edge_agent.drift.faults.opening import LEAST_SENTINEL, Evidence, is_sentinel, settle, went_on_sound
 from edge_agent.drift.faults.params import MARGIN, PartParams
 from edge_agent.drift.faults.report import FaultReport
 from edge_agent.drift.faults.runs import stuck_readings
 from edge_agent.drift.faults.state import PartState, Recent, Standing
 from edge_agent.drift.faults.window import WINDOW, Window, begun_anew, by_window, is_odd, taken_in
-
-_LARGEST = 1e100
-"""Beyond it sums of squares are none."""
 
 
 class Seen(NamedTuple):
@@ -81,10 +78,11 @@ def strayed_standing(part: PartParams, state: PartState, seen: Seen) -> Standing
         return None
     some = seen.x[:, chosen]
     outside = (some < standing.inner_low[chosen]) | (some > standing.inner_high[chosen])
-    last = np.where(seen.in_time & (np.abs(recent.last[chosen]) < _LARGEST), recent.last[chosen], np.nan)
-    changed = strayed(part, standing, some, last, seen.times_s, outside, chosen)
+    last = np.where(seen.in_time & (np.abs(recent.last[chosen]) < LARGEST), recent.last[chosen], np.nan)
+    leaving = Leaving(chosen, some, last, seen.times_s, outside)
+    changed = strayed(part, standing, leaving)
     if changed is None:
-        changed = followed(part, standing, some, last, seen.times_s, outside, chosen)
+        changed = followed(part, standing, leaving)
     return None if changed is None else standing._replace(**changed, **went_on_sound(standing, seen.times_s))
 
 
@@ -100,7 +98,7 @@ def _may_be_broken(part: PartParams, state: PartState, seen: Seen, chosen: NDArr
     if max(-lowest, highest) < LEAST_SENTINEL:
         return False
     beyond = np.flatnonzero((seen.lowest < part.inner_low) | (seen.highest > part.inner_high))
-    return max(-lowest, highest) >= _LARGEST or bool(np.count_nonzero(is_sentinel(seen.x[:, beyond].ravel())))
+    return max(-lowest, highest) >= LARGEST or bool(np.count_nonzero(is_sentinel(seen.x[:, beyond].ravel())))
 
 
 def look_closer(part: PartParams, state: PartState, seen: Seen) -> Found:
@@ -111,7 +109,7 @@ def look_closer(part: PartParams, state: PartState, seen: Seen) -> Found:
     if np.count_nonzero(broken):
         broken &= ~_turned(part, x, broken)
     clean = np.where(broken, np.nan, x)
-    finite = np.where(np.abs(x) < _LARGEST, x, np.nan)
+    finite = np.where(np.abs(x) < LARGEST, x, np.nan)
     stuck = np.zeros(x.shape, np.bool_)
     long = np.flatnonzero(equal + recent.run >= part.run_limit * standing.patience)
     if len(long):
@@ -119,7 +117,7 @@ def look_closer(part: PartParams, state: PartState, seen: Seen) -> Found:
             part, x[:, long], same[:, long], recent.run[long], standing.patience[long], long
         )
     before = np.empty_like(x)
-    before[0] = np.where(np.abs(recent.last) < _LARGEST, recent.last, np.nan)
+    before[0] = np.where(np.abs(recent.last) < LARGEST, recent.last, np.nan)
     before[1:] = finite[:-1]
     if not seen.in_time:
         before[0] = np.nan

@@ -11,7 +11,7 @@ from edge_agent.drift.faults.closely import Found, Seen, advanced, look_closer, 
 from edge_agent.drift.faults.params import FaultParams, PartParams
 from edge_agent.drift.faults.report import FaultReport, Screened
 from edge_agent.drift.faults.state import FaultState, PartState
-from edge_agent.drift.faults.stretch import Stretch
+from edge_agent.drift.faults.stretch import LOOKS, Stretch
 from edge_agent.drift.faults.window import WINDOW, is_odd, taken_in
 from edge_agent.drift.observed import Observed, all_finite
 
@@ -33,20 +33,34 @@ def step(params: FaultParams, state: FaultState, observed: Observed) -> tuple[Fa
         return _look(params, state, features, times_s) if len(times_s) else (state, Screened(None))
     faulty: NDArray[np.bool_] | None = None
     reports: list[FaultReport] = []
+    at_once = LOOKS * params.rows_a_look
+    for start in range(0, len(times_s), at_once):
+        some = slice(start, start + at_once)
+        state, found = _stepped(params, state, features[some], times_s[some])
+        for rows, screened in found:
+            reports += screened.reports
+            if screened.faulty is not None:
+                faulty = np.zeros(features.shape, np.bool_) if faulty is None else faulty
+                faulty[start + rows.start : start + rows.stop] = screened.faulty
+    return state, Screened(faulty if faulty is not None and faulty.any() else None, tuple(reports))
+
+
+def _stepped(
+    params: FaultParams, state: FaultState, features: NDArray[Any], times_s: NDArray[np.float64]
+) -> tuple[FaultState, list[tuple[slice, Screened]]]:
+    """After so many samples as are looked at by few operations; what was found where each has to be looked at."""
     stretch, start = _stretch(params, state, features, times_s), 0
+    found: list[tuple[slice, Screened]] = []
     while start < len(times_s):
         if stretch is not None:
             state, looks = stretch.taken_in(state, start // params.rows_a_look)
             start += looks * params.rows_a_look
-        rows = slice(start, start + params.rows_a_look)
+        rows = slice(start, min(len(times_s), start + params.rows_a_look))
         if start < len(times_s):
-            state, found = _look(params, state, features[rows], times_s[rows])
-            reports += found.reports
-            if found.faulty is not None:
-                faulty = np.zeros(features.shape, np.bool_) if faulty is None else faulty
-                faulty[rows] = found.faulty
-        start += params.rows_a_look
-    return state, Screened(faulty if faulty is not None and faulty.any() else None, tuple(reports))
+            state, screened = _look(params, state, features[rows], times_s[rows])
+            found.append((rows, screened))
+        start = rows.stop
+    return state, found
 
 
 def _stretch(
@@ -54,7 +68,7 @@ def _stretch(
 ) -> Stretch | None:
     """The whole looks, ready to be taken in at once; None: each has to be looked at."""
     whole = len(times_s) // params.rows_a_look * params.rows_a_look
-    if np.count_nonzero(np.isfinite(times_s)) < len(times_s):
+    if not whole or np.count_nonzero(np.isfinite(times_s)) < len(times_s):
         return None
     if params.unscreened and not all_finite(features):
         return None

@@ -72,7 +72,7 @@ class Standing(NamedTuple):
     @property
     def calm(self) -> bool:
         """Whether no sensor is broken, was so of late, or is looked at."""
-        return not (self.kind.any() or (self.level > FADED).any() or self.away.any())
+        return not any(map(np.count_nonzero, (self.kind, self.away, self.level > FADED)))
 
 
 class PartState(NamedTuple):

@@ -4,73 +4,28 @@ A sensor that strays for a moment costs a few more. What comes out is what `scre
 bit for bit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.faults.clock import Times, gone_on
 from edge_agent.drift.faults.closely import Seen, looked_at_anew, strayed_standing
+from edge_agent.drift.faults.looks import Looks
 from edge_agent.drift.faults.params import FaultParams, PartParams
 from edge_agent.drift.faults.state import FaultState, PartState, Recent, Standing
-from edge_agent.drift.faults.window import WINDOW, Window, begun_anew, is_odd
+from edge_agent.drift.faults.strays import Stray, Strays, let_pass, strays_of
+from edge_agent.drift.faults.window import WINDOW, Window, are_odd, begun_anew, is_odd
+
+LOOKS = 16
+"""A stretch: of more, each costs no less."""
 
 
-class _Readings(NamedTuple):
-    """What k looks, of so many readings each, show of c sensors.
-
-    Attributes:
-        x: (k, readings, c).
-        times_s: (k, readings).
-        same: (k, readings, c) whether each equals the one before it; None: none does.
-        equal: (k, c) how many do.
-        top: (k, 2, c) the highest, and the highest of the negatives.
-        often: (k, 2, c) how often each came.
-        zero: k; whether a sensor reads 0 that never does.
-        doubtful: k; whether one does, or lies outside of where nothing has to be looked at.
-    """
-
-    x: NDArray[np.float64]
-    times_s: NDArray[np.float64]
-    same: NDArray[np.bool_] | None
-    equal: NDArray[np.int64]
-    top: NDArray[np.float64]
-    often: NDArray[np.float64]
-    zero: list[bool]
-    doubtful: list[bool]
-
-    @classmethod
-    def of(
-        cls, part: PartParams, last: NDArray[np.float64], x: NDArray[np.float64], times_s: NDArray[np.float64], k: int
-    ) -> "_Readings":
-        looks = x.reshape(k, -1, x.shape[1])
-        same = np.empty(x.shape, np.bool_)
-        np.equal(x[0], last, out=same[0])
-        np.equal(x[1:], x[:-1], out=same[1:])
-        some = bool(np.count_nonzero(same))
-        shaped = same.reshape(looks.shape)
-        equal = np.add.reduce(shaped, axis=1) if some else np.zeros((k, x.shape[1]), np.int64)
-        top, often = np.empty((2, k, 2, x.shape[1]))
-        np.maximum.reduce(looks, axis=1, out=top[:, 0])
-        lowest = np.minimum.reduce(looks, axis=1)
-        np.negative(lowest, out=top[:, 1])
-        for side, value in enumerate((top[:, 0], lowest)):
-            at = looks == value[:, None]
-            if np.count_nonzero(at) == value.size:
-                often[:, side] = 1.0
-            else:
-                np.add.reduce(at, axis=1, out=often[:, side])
-        zero = np.zeros(k, np.bool_)
-        if part.zero is not None and np.count_nonzero(x == 0):
-            zero = np.logical_or.reduce((looks == 0) & part.zero, axis=(1, 2))
-        inside = (top[:, 0] <= part.inner_high) & (lowest >= part.inner_low)  # not so of what is no number
-        doubtful = zero | ~np.logical_and.reduce(inside, axis=1)
-        same_or_none = shaped if some else None
-        return cls(looks, times_s.reshape(k, -1), same_or_none, equal, top, often, zero.tolist(), doubtful.tolist())
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stretch:
     """Some looks at all sensors, of equally many samples each, whose times are finite.
 
@@ -83,7 +38,7 @@ class Stretch:
     """
 
     params: FaultParams
-    parts: tuple[_Readings, ...]
+    parts: tuple[Looks, ...]
     last_s: list[float]
     steps_s: list[tuple[float, float]]
     samples: int
@@ -97,172 +52,162 @@ class Stretch:
         Cost: O(samples f).
         """
         samples = params.rows_a_look
-        count = len(times_s) // samples
+        looks = len(times_s) // samples
         parts = []
         for part, before in zip(params.parts, state.parts, strict=True):
             times = np.repeat(times_s, part.block.readings) if part.block.readings > 1 else times_s
-            x = np.asarray(part.block.readings_of(features), np.float64)
-            parts.append(_Readings.of(part, before.recent.last, x, times, count))
+            x = part.block.readings_of(features)
+            x = x if x.dtype == np.float32 else np.asarray(x, np.float64)
+            parts.append(Looks.of(part, before.recent.last, x, times, looks))
         steps = np.empty(len(times_s))
         steps[0] = times_s[0] - state.latest_s
         np.subtract(times_s[1:], times_s[:-1], out=steps[1:])
-        by_look = steps.reshape(count, -1)
+        by_look = steps.reshape(looks, -1)
         least, most = np.minimum.reduce(by_look, axis=1).tolist(), np.maximum.reduce(by_look, axis=1).tolist()
         return cls(
             params, tuple(parts), times_s[samples - 1 :: samples].tolist(), list(zip(least, most, strict=True)), samples
         )
 
+    def __len__(self) -> int:
+        return len(self.last_s)
+
+    @cached_property
+    def strays(self) -> Strays:
+        """Of the only block; of several blocks each look with a stray is looked at by itself."""
+        return strays_of(self.params.parts[0], self.parts[0]) if len(self.parts) == 1 else {}
+
     def taken_in(self, state: FaultState, begin: int) -> tuple[FaultState, int]:
         """The state after as many looks from number ``begin`` on as show no fault, and how many they are.
 
-        Cost: a few operations of O(looks c), some of O(c) a window, and more for a look at which a sensor strays.
+        Cost: a few operations a window, and more for a look at which a sensor strays.
         """
-        went, count = state, 0
-        while begin + count < len(self.steps_s):
-            several = 0
-            if went.calm:
-                went, several = self._sound(went, begin + count)
-            if several == 0:
-                went, several = self._strayed(went, begin + count)
-            if several == 0:
+        times = Times(state.latest_s, state.step_s, state.seen)
+        walks = [_Walk(self, place, before, begin, state.calm) for place, before in enumerate(state.parts)]
+        place = begin
+        while place < len(self):
+            following = gone_on(times, *self.steps_s[place], self.last_s[place], self.samples)
+            if following is None or not all(walk.may_go_on(place) for walk in walks):
                 break
-            count += several
-        return went, count
-
-    def _sound(self, state: FaultState, begin: int) -> tuple[FaultState, int]:
-        """After as many looks as are sound."""
-        count = len(self.steps_s) - begin
-        for part, before, readings in zip(self.params.parts, state.parts, self.parts, strict=True):
-            count = _unsurprising(part, before, readings, begin, count) if count else 0
-        times = self._times(state, begin, count)
-        count = len(times)
-        parts: list[PartState] = []
-        while count and len(parts) < len(self.parts):
-            place = len(parts)
-            part, before = self.params.parts[place], state.parts[place]
-            after, reached = _followed(part, before, self.parts[place], begin, count)
-            parts.append(after)
-            if reached < count:
-                count, parts = reached, parts if len(parts) == 1 else []
-        return (FaultState(tuple(parts), *times[count - 1], calm=True), count) if count else (state, 0)
-
-    def _strayed(self, state: FaultState, place: int) -> tuple[FaultState, int]:
-        """After a look at which sensors of the only block stray, and nothing else is the matter."""
-        times = self._times(state, place, 1)
-        if not times or len(self.parts) > 1:
+            for walk in walks:
+                walk.go_on(place)
+            times, place = following, place + 1
+        if place == begin:
             return state, 0
-        after = _strayed(self.params.parts[0], state.parts[0], self.parts[0], place)
-        return (FaultState((after,), *times[0], calm=after.standing.calm), 1) if after is not None else (state, 0)
+        return FaultState(tuple(walk.state(place) for walk in walks), *times, walks[0].calm), place - begin
 
-    def _times(self, state: FaultState, begin: int, count: int) -> list[Times]:
-        """After each of so many looks, up to the first that does not go on in time."""
-        times, found, looks = Times(state.latest_s, state.step_s, state.seen), [], slice(begin, begin + count)
-        for (least_s, most_s), last_s in zip(self.steps_s[looks], self.last_s[looks], strict=True):
-            following = gone_on(times, least_s, most_s, last_s, self.samples)
-            if following is None:
-                break
-            times = following
-            found.append(times)
+
+class _Walk:
+    """One block's sensors, from look to look."""
+
+    def __init__(self, stretch: Stretch, number: int, before: PartState, begin: int, calm: bool) -> None:
+        self._stretch, self._part, self._looks = stretch, stretch.params.parts[number], stretch.parts[number]
+        self._recent, self._begin = before.recent, begin
+        self._standing = self._following = before.standing
+        self._run, self._run_s = before.recent.run, before.recent.run_s
+        self._windows = _Windows(self._part, self._looks, before.recent, begin)
+        self.calm = calm
+
+    def may_go_on(self, place: int) -> bool:
+        """Whether the look shows no fault."""
+        if self._looks.zero[place]:
+            return False
+        part, full = self._part, place == self._windows.full_at
+        outside = self._outside(place) if self._looks.doubtful[place] else ()
+        if outside or not self.calm:
+            after = self._strayed(place, outside) if len(self._stretch.parts) == 1 else None
+            if after is None:
+                return False
+            self._following = looked_at_anew(part, after) if full else after
+        elif self._stands_still(place, part.run_limit):
+            return False
+        elif full and self._standing.inner_low is not part.inner_low:
+            self._following = self._standing._replace(inner_low=part.inner_low, inner_high=part.inner_high)
+        else:
+            self._following = self._standing
+        return not (full and self._windows.is_odd())
+
+    def go_on(self, place: int) -> None:
+        """Past a look that shows none."""
+        if self._following is not self._standing:
+            self._standing, self.calm = self._following, self._following.calm
+        if self._looks.same is not None or self._run is not self._part.once:
+            self._run, self._run_s = self._looks.run_on(self._part, self._run, self._run_s, place)
+        if place == self._windows.full_at:
+            self._windows.begin_anew()
+
+    def state(self, end: int) -> PartState:
+        """After all looks up to ``end``, at least one."""
+        if self._looks.same is None:
+            self._run, self._run_s = self._looks.run_on(self._part, self._run, self._run_s, end - 1)
+        return PartState(Recent(self._last(end), self._run, self._run_s, *self._windows.window(end)), self._standing)
+
+    def _last(self, place: int) -> NDArray[np.float64]:
+        """(c,) the readings before a look."""
+        return self._recent.last if place == self._begin else self._looks.x[place - 1, -1].astype(np.float64)
+
+    def _outside(self, place: int) -> list[int]:
+        """Sensors with a reading where it has to be looked at, for all that is known of them by now."""
+        top, standing = self._looks.top[place], self._standing
+        found: list[int] = (~((top[0] <= standing.inner_high) & (-top[1] >= standing.inner_low))).nonzero()[0].tolist()
         return found
 
+    def _stands_still(self, place: int, limit: NDArray[np.float64]) -> bool:
+        if self._looks.same is None and self._run is self._part.once:
+            return False
+        return bool(np.count_nonzero(self._looks.equal[place] + self._run >= limit))
 
-def _followed(part: PartParams, state: PartState, readings: _Readings, begin: int, most: int) -> tuple[PartState, int]:
-    """One block's sensors after at most so many looks that are sound but for their windows; and how many are."""
-    recent, standing = state
-    window, at, size = Window(recent.top, recent.often, recent.window_s, recent.filled), begin, readings.x.shape[1]
-    while at < begin + most:
-        upto = min(begin + most, at - (window.filled - WINDOW) // size)
-        wider = _widened(window, readings, at, upto)
-        if wider.filled >= WINDOW:
-            if is_odd(part, wider):  # what its last look shows is for that look alone to say
-                most = upto - 1 - begin
-                window = _widened(window, readings, at, upto - 1) if upto - 1 > at else window
-                break
-            wider = begun_anew(wider)
-            if standing.inner_low is not part.inner_low:
-                standing = standing._replace(inner_low=part.inner_low, inner_high=part.inner_high)
-                most = upto - begin  # what comes then is held against other limits
-        window, at = wider, upto
-    if most == 0:
-        return state, 0
-    return PartState(_recent(part, recent, readings, begin, begin + most, window), standing), most
-
-
-def _strayed(part: PartParams, state: PartState, readings: _Readings, place: int) -> PartState | None:
-    top, same = readings.top[place], readings.x[place, :0] == 0
-    seen = Seen(
-        readings.x[place],
-        readings.times_s[place],
-        same,
-        readings.equal[place],
-        -top[1],
-        top[0],
-        readings.zero[place],
-        in_time=True,
-    )
-    after = strayed_standing(part, state, seen)
-    if after is None:
-        return None
-    recent = state.recent
-    window = _widened(Window(recent.top, recent.often, recent.window_s, recent.filled), readings, place, place + 1)
-    if window.filled >= WINDOW:
-        if is_odd(part, window):
+    def _strayed(self, place: int, outside: Sequence[int]) -> Standing | None:
+        """After a look at which some sensors stray; None: something else is the matter."""
+        standing, looks, last = self._standing, self._looks, self._last(place)
+        if self._stands_still(place, self._part.run_limit * standing.patience):
             return None
-        window, after = begun_anew(window), looked_at_anew(part, after)
-    return PartState(_recent(part, recent, readings, place, place + 1, window), after)
+        if outside and not (np.count_nonzero(standing.kind) or np.count_nonzero(standing.away)):
+            strays = self._passing(place, outside)
+            if strays is not None:
+                return let_pass(self._part, standing, strays, last, looks.times_s[place])
+        top, none = looks.top[place], np.zeros((0, 0), np.bool_)
+        x, recent = looks.x[place].astype(np.float64), self._recent._replace(last=last, run=self._run)
+        seen = Seen(x, looks.times_s[place], none, looks.equal[place], -top[1], top[0], False, in_time=True)
+        return strayed_standing(self._part, PartState(recent, standing), seen)
+
+    def _passing(self, place: int, outside: Sequence[int]) -> dict[int, Stray] | None:
+        """What is known of them beforehand; None: one of them has to be looked at."""
+        known, part, standing = self._stretch.strays.get(place, {}), self._part, self._standing
+        for sensor in outside:
+            if sensor not in known or standing.inner_low[sensor] != part.inner_low[sensor]:
+                return None
+            if standing.inner_high[sensor] != part.inner_high[sensor]:
+                return None
+        return {sensor: known[sensor] for sensor in outside}
 
 
-def _unsurprising(part: PartParams, state: PartState, readings: _Readings, begin: int, most: int) -> int:
-    """How many of the next looks have every reading where it may be, none of them for too long."""
-    standing, most_so = state.standing, begin + most
-    runs = None if readings.same is None else _runs(part, state.recent, readings, begin, most_so)
-    for place in range(begin, most_so):
-        if readings.doubtful[place] and (readings.zero[place] or _outside(standing, readings.top[place])):
-            return place - begin
-        if runs is not None or (place == begin and state.recent.run is not part.once):
-            run = state.recent.run if runs is None else runs[place - begin][0]
-            if np.count_nonzero(readings.equal[place] + run >= part.run_limit):
-                return place - begin
-    return most
+class _Windows:
+    """The windows of one block's sensors; ``full_at``: the look after which the present one is full."""
 
+    def __init__(self, part: PartParams, looks: Looks, recent: Recent, begin: int) -> None:
+        self._part, self._looks, self._since = part, looks, begin
+        self._window = Window(recent.top, recent.often, recent.window_s, recent.filled)
+        self._odd: dict[int, bool] = {}
+        self.full_at = self._full_at()
 
-def _outside(standing: Standing, top: NDArray[np.float64]) -> bool:
-    """Whether a reading of a look lies where it has to be looked at, for all that is known of its sensor by now."""
-    inside = (top[0] <= standing.inner_high) & (-top[1] >= standing.inner_low)
-    return bool(np.count_nonzero(inside) < len(inside))
+    def is_odd(self) -> bool:
+        """Whether the present one will be, when it is full."""
+        if self._window.filled:
+            return is_odd(self._part, self.window(self.full_at + 1))
+        if self.full_at not in self._odd:
+            each = self.full_at + 1 - self._since
+            odd = are_odd(self._part, *self._looks.windows(self._since, each), each * self._looks.size)
+            self._odd |= zip(count(self.full_at, each), odd)
+        return self._odd[self.full_at]
 
+    def begin_anew(self) -> None:
+        """After a full one."""
+        self._window, self._since = begun_anew(self._window), self.full_at + 1
+        self.full_at = self._full_at()
 
-def _recent(part: PartParams, recent: Recent, readings: _Readings, begin: int, end: int, window: Window) -> Recent:
-    """The latest readings after some looks."""
-    first = end - 1 if readings.same is None else begin
-    run, run_s = _runs(part, recent, readings, first, end)[-1]
-    return Recent(readings.x[end - 1, -1].copy(), run, run_s, *window)
+    def window(self, end: int) -> Window:
+        """The present one after all looks up to ``end``."""
+        return self._looks.widened(self._window, self._since, end)
 
-
-def _runs(
-    part: PartParams, recent: Recent, readings: _Readings, begin: int, end: int
-) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-    """How many readings in a row equal the latest, and when the first of them was: before each look, and after all."""
-    run, run_s = recent.run, recent.run_s
-    found, size = [(run, run_s)], readings.x.shape[1]
-    for place in range(begin, end):
-        times_s, same = readings.times_s[place], readings.same
-        if same is None or not np.count_nonzero(same[place]):
-            run, run_s = part.once, part.once * times_s[-1]
-        else:
-            tail = same[place, ::-1].argmin(axis=0)
-            whole = readings.equal[place] == size
-            run = np.where(whole, run + size, tail + 1.0)
-            run_s = np.where(whole, run_s, times_s[size - 1 - tail])
-        found.append((run, run_s))
-    return found
-
-
-def _widened(window: Window, readings: _Readings, begin: int, end: int) -> Window:
-    """With some looks taken in."""
-    top, often = readings.top[begin:end], readings.often[begin:end]
-    best = np.maximum(window.top, np.maximum.reduce(top, axis=0))
-    count = np.add.reduce(often * (top == best), axis=0)
-    count += window.often * (window.top == best)
-    since_s = window.since_s if window.filled else float(readings.times_s[begin, 0])
-    return Window(best, count, since_s, window.filled + (end - begin) * readings.x.shape[1])
+    def _full_at(self) -> int:
+        return self._since - (self._window.filled - WINDOW) // self._looks.size - 1

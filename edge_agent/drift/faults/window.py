@@ -30,6 +30,7 @@ def taken_in(
     top = np.empty_like(recent.top)
     top[0] = highest
     np.negative(lowest, out=top[1])
+    top += 0.0  # a zero's sign says nothing
     at_top, at_bottom = x == highest, x == lowest
     alone = np.count_nonzero(at_top) == len(highest) == np.count_nonzero(at_bottom)
     often = 1.0 if alone else np.array((np.add.reduce(at_top, axis=0), np.add.reduce(at_bottom, axis=0)))
@@ -48,6 +49,18 @@ def is_odd(part: PartParams, window: Window) -> bool:
     if np.count_nonzero(window.often > part.pile_doubt * window.filled) and np.count_nonzero(_piled(part, window)):
         return True
     return bool(((window.top[0] + window.top[1]) * FLAT < part.arrays["span"]).any())
+
+
+def are_odd(part: PartParams, top: NDArray[np.float64], often: NDArray[np.float64], filled: int) -> list[bool]:
+    """:func:`is_odd` of w windows of equally many readings.
+
+    Args:
+        top, often: (w, 2, c) as of :class:`Window`.
+    """
+    doubtful = np.count_nonzero(often > part.pile_doubt * filled)
+    if doubtful or np.count_nonzero((top[:, 0] + top[:, 1]) * FLAT < part.arrays["span"]):
+        return [is_odd(part, Window(*one, 0.0, filled)) for one in zip(top, often, strict=True)]
+    return [False] * len(top)
 
 
 def by_window(part: PartParams, window: Window) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

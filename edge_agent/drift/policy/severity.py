@@ -1,7 +1,7 @@
 """How bad it is, and what seems to have changed, from the latest findings."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from edge_agent.drift.accuracy.estimated import AccuracyEstimate
@@ -74,7 +74,7 @@ def mattering(finding: Finding, worst_loss: float | None) -> Finding:
     """
     for one in finding.attributions:
         if one.name == LOSS and finding.alarm and one.now - one.before < SLIGHT * max(one.before, worst_loss or 0.0):
-            return replace(finding, statistic=finding.threshold)
+            return finding._replace(statistic=finding.threshold)
     return finding
 
 

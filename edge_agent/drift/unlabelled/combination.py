@@ -59,7 +59,9 @@ class Groups:
         squares = views * views
         found = np.empty((*views.shape[:-1], self.count), np.float32)
         parts = len(self.borders)
-        np.maximum.reduceat(squares, self.borders, axis=-1, out=found[..., :parts])
+        # squares are ordered as their bits are, and whole numbers are compared in less than half the time
+        bits, largest = squares.view(np.int32), found[..., :parts].view(np.int32)
+        np.maximum.reduceat(bits, self.borders, axis=-1, out=largest)
         np.add.reduceat(squares, self.borders, axis=-1, out=found[..., parts : 2 * parts])
         size = self.starts[1]
         conditional = views[..., self.starts[2] : self.starts[3]]

@@ -65,7 +65,7 @@ def explain(
     attributions = [*named, *change.inputs(1.0 - sum(one.weight for one in named))]
     if not attributions or float((evidence * params.of_inputs).max()) <= said.warning_threshold:
         attributions = [*change.answers(), *attributions]
-    return replace(said, began_samples=int(seen), shift=shift, attributions=tuple(attributions[:MOST]))
+    return said._replace(began_samples=int(seen), shift=shift, attributions=tuple(attributions[:MOST]))
 
 
 def _memory(params: "LabelFreeParams", evidence: NDArray[np.float32]) -> float:

@@ -27,13 +27,15 @@ class History:
     averaged: tuple[Row, ...] = ()
     single: tuple[Row, ...] = ()
 
-    def pushed(self, row: Row) -> "History":
-        """With one more; the oldest are averaged, then forgotten."""
-        single = (*self.single, row)
-        if len(single) < SINGLE + TOGETHER:
+    def pushed(self, *rows: Row) -> "History":
+        """With some more, oldest first, as if they came one by one; the oldest are averaged, then forgotten."""
+        single = (*self.single, *rows)
+        blocks = max(0, len(single) // TOGETHER - SINGLE // TOGETHER)
+        if not blocks:
             return History(self.width, self.averaged, single)
-        mean = np.asarray(np.mean(single[:TOGETHER], axis=0), np.float32)
-        return History(self.width, (*self.averaged, mean)[-AVERAGED:], single[TOGETHER:])
+        old = np.array(single[: blocks * TOGETHER]).reshape(blocks, TOGETHER, self.width)
+        means = np.asarray(np.mean(old, axis=1), np.float32)
+        return History(self.width, (*self.averaged, *means)[-AVERAGED:], single[blocks * TOGETHER :])
 
     def rows(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Newest first: (r, length) rows, and (r,) how many batches each stands for."""

@@ -105,14 +105,14 @@ def _judge(params: LabelFreeParams, state: LabelFreeState, batches: BatchMeans) 
     statistics = of_inputs if state.learning else np.maximum.reduce(evidence, axis=1).tolist()
     raised = OWN_FACTOR if state.own_inputs else 1.0
     threshold, warning = raised * params.threshold, raised * params.warning_threshold
-    history, found = state.history, list[Finding]()
+    history, kept, found = state.history, 0, list[Finding]()
     for place, statistic in enumerate(statistics):
-        history = history.pushed(rows[place])
         said = Finding(statistic, threshold, warning, rows=batches.rows[place])
         if said.warning:
+            history, kept = history.pushed(*rows[kept : place + 1]), place + 1
             said = explain(params, history, _standing(state, batches, place), evidence[place], said)
         found.append(said)
-    alarmed = of_inputs[-1] > threshold
+    history, alarmed = history.pushed(*rows[kept:]), of_inputs[-1] > threshold
     return state.after(means[-1], vectors[-1], history, len(found), alarmed=alarmed), found
 
 

@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 
 from edge_agent.drift.unlabelled.history import AVERAGED, SINGLE, TOGETHER, History
@@ -29,3 +31,15 @@ def test_its_size_is_fixed_and_it_comes_back() -> None:
         for one, two in zip(history.rows(), again.rows(), strict=True):
             np.testing.assert_array_equal(one, two)
     assert len(sizes) == 1
+
+
+def test_many_rows_are_kept_as_if_they_came_one_by_one() -> None:
+    rows = np.random.default_rng(3).normal(size=(150, 4)).astype(np.float32)
+    one = other = History(4)
+    cuts = [0, 3, 15, 16, 31, 80, 150]
+    for begin, end in pairwise(cuts):
+        for row in rows[begin:end]:
+            one = one.pushed(row)
+        other = other.pushed(*rows[begin:end])
+        for name, array in one.to_arrays().items():
+            assert array.tobytes() == other.to_arrays()[name].tobytes()
