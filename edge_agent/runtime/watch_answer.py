@@ -5,7 +5,6 @@ Whether they have answered the flag that stood; and, where none did, whether the
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -143,8 +142,7 @@ def unanswered(one: Asked, finding: Finding) -> Finding | None:
     now, allowed = one.losses / one.samples, (one.drifted - one.before) * (1 - REPAIRED_SHARE)
     if now - one.before <= allowed or not _lasting(one, allowed):
         return None
-    return replace(
-        finding,
+    return finding._replace(
         statistic=now - one.before,
         threshold=allowed,
         warning_threshold=allowed,

@@ -244,10 +244,10 @@ def _place(told: dict[str, Any]) -> Place:
 
 
 def _told(finding: Finding) -> dict[str, Any]:
-    return {**_fields(finding), "attributions": [_fields(one) for one in finding.attributions]}
+    return {**finding._asdict(), "attributions": [_fields(one) for one in finding.attributions]}
 
 
-def _fields(one: Finding | Attribution | LabelFacts | Place) -> dict[str, Any]:
+def _fields(one: Attribution | LabelFacts | Place) -> dict[str, Any]:
     """By name; ``asdict`` copies what never changes."""
     return {field.name: getattr(one, field.name) for field in fields(one)}
 
