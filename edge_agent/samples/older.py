@@ -1,6 +1,6 @@
 """What outlasts the recent samples, a row each: the reservoir's, and the unlabelled."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,9 +65,9 @@ class Older:
 
     def insert(self, kept: Sequence[Kept]) -> None:
         """New rows, in the order of insertion."""
-        self._db.execute_many(
+        self._db.execute_values(
             "INSERT INTO sample (seq, id, time_s, part, layout, model, added_s, output, label, arrival, task, stage,"
-            " stratum, draw) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " stratum, draw)",
             [
                 (
                     one.seq,
@@ -88,7 +88,7 @@ class Older:
                 for one in kept
             ],
         )
-        self._db.execute_many("INSERT INTO features VALUES (?, ?)", [(one.seq, one.features) for one in kept])
+        self._db.execute_values("INSERT INTO features", [(one.seq, one.features) for one in kept])
         for one in kept:
             self.seqs[one.id], self._ids[one.seq] = one.seq, one.id
             if one.arrival is None:
@@ -101,7 +101,8 @@ class Older:
     def delete(self, seqs: Sequence[int]) -> None:
         """Rows that are not kept; unknown numbers are passed over."""
         there = [seq for seq in seqs if seq in self._ids]
-        self._db.execute_many("DELETE FROM sample WHERE seq = ?", [(seq,) for seq in there])
+        for portion in _portions(there):
+            self._db.execute(f"DELETE FROM sample WHERE seq IN ({_marks(portion)})", portion)
         for seq in there:
             name = self._ids.pop(seq)
             self.waiting.pop(seq, None)
@@ -134,11 +135,10 @@ class Older:
     def leaving(self, seqs: Sequence[int]) -> list[Row]:
         """Insertion number, id, part, layout, task or "", label."""
         rows: list[Row] = []
-        for start in range(0, len(seqs), _SEQS_A_QUERY):
-            portion = seqs[start : start + _SEQS_A_QUERY]
-            marks = ",".join("?" * len(portion))
+        for portion in _portions(seqs):
             rows += self._db.query(
-                f"SELECT seq, id, part, layout, coalesce(task, ''), label FROM sample WHERE seq IN ({marks})"
+                "SELECT seq, id, part, layout, coalesce(task, ''), label FROM sample"
+                f" WHERE seq IN ({_marks(portion)})"
                 " ORDER BY arrival",
                 portion,
             )
@@ -153,3 +153,11 @@ def labelled(row: Row) -> LabelledRow:
     arrival, label, sample_id, time_s, part, output, bundle, weights, version, cohort, task = row
     made: NDArray[np.float32] = np.frombuffer(output, dtype="<f4")
     return LabelledRow(arrival, sample_id, time_s, _PARTS[part], made, label, bundle, weights, version, cohort, task)
+
+
+def _portions(seqs: Sequence[int]) -> Iterator[Sequence[int]]:
+    return (seqs[start : start + _SEQS_A_QUERY] for start in range(0, len(seqs), _SEQS_A_QUERY))
+
+
+def _marks(values: Sequence[object]) -> str:
+    return ",".join("?" * len(values))

@@ -305,9 +305,12 @@ class Recent:
         self._files.left(chunk.segment)
 
     def _forget(self, chunk: Chunk, rows: range) -> None:
-        for row in rows:
-            if self.places.get(chunk.ids[row]) == chunk.first + row:
-                del self.places[chunk.ids[row]]
+        ids = chunk.ids[rows.start : rows.stop]
+        places = range(chunk.first + rows.start, chunk.first + rows.stop)
+        if list(map(self.places.get, ids)) != list(places):  # some are gone, or stored again under another number
+            ids = [name for name, place in zip(ids, places, strict=True) if self.places.get(name) == place]
+        for name in ids:
+            del self.places[name]
 
     def _lose(self, chunk: Chunk, problem: str) -> None:
         """Its features are not what was written: its samples are known and monitored, and never trained on."""

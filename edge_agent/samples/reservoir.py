@@ -1,13 +1,19 @@
 """A uniform sample of the whole past, in strata: what fine-tuning can rehearse."""
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import chain, repeat
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from edge_agent.link.database import Database
+from edge_agent.samples.chunk import PARTS
 from edge_agent.samples.older import Older
 from edge_agent.samples.record import Part
 from edge_agent.samples.tables import Stage, last_number, raise_number
@@ -20,19 +26,27 @@ TASKS_BEYOND = "*"
 Drawn = dict[int, tuple[int, int]]
 """Stratum and draw by insertion number."""
 _Place = tuple[str, int, str, int]
+_PART_VALUES = [part.value for part in PARTS]
 _SALT = "reservoir_salt"
 _SALT_BITS = 48
 
 
 class Leaving(NamedTuple):
-    """A labelled sample that leaves the recent part; a tuple, since one is made for every sample."""
+    """Labelled samples of one layout that leave the recent part.
 
-    seq: int
-    id: str
-    part: Part
+    Attributes:
+        ids, seqs: n entries; names, and insertion numbers.
+        parts: (n,) uint8, places in ``PARTS``.
+        tasks: n entries, "" where a sample names none; empty where none does.
+        labels: (n,) float64.
+    """
+
+    ids: Sequence[str]
+    seqs: NDArray[np.int64]
+    parts: NDArray[np.uint8]
     layout: int
-    task: str
-    label: float | int
+    tasks: Sequence[str]
+    labels: NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -113,26 +127,20 @@ class Reservoir:
         for stratum in numbered.values():
             heapify(stratum.held)
 
-    def offer(self, rows: Sequence[Leaving], admit: Callable[[Drawn], set[int]]) -> set[int]:
+    def offer(self, leaving: Sequence[Leaving], admit: Callable[[Drawn], set[int]]) -> set[int]:
         """Take those whose draw is low enough; returns their insertion numbers.
 
         Args:
             admit: gives those a row each; returns the ones that it could.
         """
-        strata: dict[_Place, list[Leaving]] = {}
-        for row in rows:
-            if self._capacities.get(row.part, 0) > 0:
-                strata.setdefault(self._place(row), []).append(row)
-        drawn: Drawn = {}
-        touched: dict[int, _Stratum] = {}
-        for place in sorted(strata):
-            stratum, members = self._stratum(place), strata[place]
-            touched[stratum.number] = stratum
-            stratum.seen += len(members)
-            draws = self._draws([row.id for row in members])
-            low = [(row.seq, draw) for row, draw in zip(members, draws, strict=True) if draw < stratum.threshold]
-            drawn |= {seq: (stratum.number, draw) for seq, draw in low}
+        places = [self._places(some) for some in leaving]
+        seen = Counter(chain.from_iterable(places))
+        strata = {place: self._stratum(place) for place in sorted(seen) if self._capacities.get(Part(place[0]), 0) > 0}
+        for place, stratum in strata.items():
+            stratum.seen += seen[place]
+        drawn = self._drawn(leaving, places, strata)
         taken = admit(drawn) if drawn else set()
+        touched = {stratum.number: stratum for stratum in strata.values()}
         for seq in taken:
             number, draw = drawn[seq]
             heappush(touched[number].held, (-draw, seq))
@@ -140,6 +148,19 @@ class Reservoir:
             touched |= {stratum.number: stratum for stratum in self._shrink(part)}
         self._save(touched.values())
         return taken
+
+    def _drawn(
+        self, leaving: Sequence[Leaving], places: Sequence[list[_Place]], strata: dict[_Place, _Stratum]
+    ) -> Drawn:
+        """Those whose draw is below the threshold of their stratum."""
+        thresholds = {place: stratum.threshold for place, stratum in strata.items()}
+        drawn: Drawn = {}
+        for some, where in zip(leaving, places, strict=True):
+            draws = self._draws(some.ids)
+            low = np.flatnonzero(draws < np.fromiter(map(thresholds.get, where, repeat(0)), np.uint64, len(where)))
+            for row, seq, draw in zip(low.tolist(), some.seqs[low].tolist(), draws[low].tolist(), strict=True):
+                drawn[seq] = strata[where[row]].number, draw
+        return drawn
 
     def _shrink(self, part: Part) -> list[_Stratum]:
         """Bring a part within its capacity; the strata that dropped samples."""
@@ -179,12 +200,17 @@ class Reservoir:
         named = {place[2] for place in self._strata}
         return len(named) >= TASKS_PARTED and task not in named
 
-    def _place(self, row: Leaving) -> _Place:
-        return row.part.value, row.layout, row.task, int(row.label) if self._classed else ONE_STRATUM
+    def _places(self, some: Leaving) -> list[_Place]:
+        """The stratum of each."""
+        classes = some.labels.astype(np.int64).tolist() if self._classed else repeat(ONE_STRATUM)
+        parts = map(_PART_VALUES.__getitem__, some.parts.tolist())
+        return list(zip(parts, repeat(some.layout), some.tasks or repeat(""), classes, strict=False))  # without end
 
-    def _draws(self, ids: Sequence[str]) -> list[int]:
-        drawn_of, key = int.from_bytes, self._key
-        return [drawn_of(blake2b(name.encode(), digest_size=8, key=key).digest(), "big") % (DRAWS - 1) for name in ids]
+    def _draws(self, ids: Sequence[str]) -> NDArray[np.uint64]:
+        """(n,) each in [0, ``DRAWS`` - 1)."""
+        key = self._key
+        digests = b"".join([blake2b(name.encode(), digest_size=8, key=key).digest() for name in ids])
+        return np.frombuffer(digests, ">u8") % np.uint64(DRAWS - 1)
 
     def _salt(self, seed: int | None) -> int:
         salt = last_number(self._db, _SALT)

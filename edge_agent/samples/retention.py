@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice, repeat
+from itertools import groupby, islice
 from operator import itemgetter
 
 import numpy as np
@@ -103,7 +103,8 @@ class Retention:
             rows = rows[chunk.stages[rows] == Stage.RECENT]
             left += len(rows)
             has_label = chunk.arrivals[rows] > 0
-            offered += _leaving(chunk, rows[has_label])
+            if has_label.any():
+                offered.append(_leaving(chunk, rows[has_label]))
             unlabelled += (chunk.first + rows[~has_label]).tolist()
         count(self._db, "evicted_samples", left)
         if offered:
@@ -136,9 +137,9 @@ class Retention:
             return
         self._recent.move([seq for seq in recent if seq > last], Stage.RECENT)
         with self._db.understood():
-            offered = [Leaving(row[0], row[1], Part(row[2]), *row[3:]) for row in self._older.leaving(older)]
+            offered = [_row_leaving(*row) for row in self._older.leaving(older)]
         for found in (self._recent.stored(seq) for seq in recent if seq <= last):
-            offered += _leaving(found[0], np.array([found[1]])) if found else []
+            offered += [_leaving(found[0], np.array([found[1]]))] if found else []
         if offered:
             taken = self._reservoir.offer(offered, self._admit)
             self._older.delete([seq for seq in older if seq not in taken])
@@ -214,15 +215,19 @@ class Retention:
         return kept
 
 
-def _leaving(chunk: Chunk, rows: NDArray[np.intp]) -> list[Leaving]:
+def _leaving(chunk: Chunk, rows: NDArray[np.intp]) -> Leaving:
     chosen = rows.tolist()
-    columns = zip(
-        (chunk.first + rows).tolist(),
-        map(chunk.ids.__getitem__, chosen),
-        map(PARTS.__getitem__, chunk.parts[rows].tolist()),
-        repeat(chunk.layout),
-        [chunk.tasks[row] or "" for row in chosen] if chunk.tasks else repeat(""),
-        chunk.label_list(rows),
-        strict=False,  # what is repeated has no end
+    return Leaving(
+        [chunk.ids[row] for row in chosen],
+        chunk.first + rows,
+        chunk.parts[rows],
+        chunk.layout,
+        [chunk.tasks[row] or "" for row in chosen] if chunk.tasks else [],
+        chunk.labels[rows],
     )
-    return list(map(Leaving._make, columns))
+
+
+def _row_leaving(seq: int, name: str, part: str, layout: int, task: str, label: float) -> Leaving:
+    """One sample, from a row of :meth:`Older.leaving`."""
+    number = PART_NUMBERS[Part(part)]
+    return Leaving([name], np.array([seq]), np.array([number], np.uint8), layout, [task], np.array([label], np.float64))

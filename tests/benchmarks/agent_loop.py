@@ -41,7 +41,7 @@ class Loop:
     passes: int = 1
 
 
-LOOPS = (Loop("mlp", 1, 20_000, 0.25, passes=5), Loop("cnn", 32, 8_192, 0.90, passes=16))
+LOOPS = (Loop("mlp", 1, 20_000, 0.25, passes=25), Loop("cnn", 32, 8_192, 0.90, passes=16))
 """So long that the sample store is full and its reservoir old, as on a gateway that has run for some minutes."""
 GRAPH = "momentum"
 SCHEDULINGS = ("batch", "idle")
