@@ -11,7 +11,7 @@ from edge_agent.runtime.pipeline import Recordable
 from edge_agent.samples.record import Label, SampleBatch
 from edge_agent.serving.server import Served
 
-GATHERED_SAMPLES = 512
+GATHERED_SAMPLES = 2_048
 """Of a transaction: so many share what a commit costs."""
 GATHERED_BYTES = 4 * 1024 * 1024
 """Features of a transaction: they wait for it in memory."""

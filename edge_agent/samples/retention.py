@@ -18,7 +18,7 @@ from edge_agent.samples.reservoir import Drawn, Leaving, Reservoir
 from edge_agent.samples.tables import Stage
 
 _TRAIN = PART_NUMBERS[Part.TRAIN]
-WHOLE_SHARE = 1 / 32
+WHOLE_SHARE = 1 / 8
 """A chunk that is no larger than this share of the recent part leaves it whole: its features are read once."""
 
 

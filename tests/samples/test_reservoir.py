@@ -104,17 +104,17 @@ def test_a_rare_class_is_not_crowded_out_and_the_others_share_the_rest(tmp_path:
 def test_a_chunk_leaves_the_recent_part_whole_where_it_is_a_small_share_of_it(tmp_path: Path) -> None:
     """Its features are read once then, not at every sample that leaves; what was offered is the same."""
     with closing(open_database(tmp_path / "s.db")) as db:
-        store = store_on(db, recent=2_560, reservoir=50)
-        for start in range(0, 2_560, 80):
+        store = store_on(db, recent=640, reservoir=50)
+        for start in range(0, 640, 80):
             put(store, range(start, start + 80), [0] * 80)
         assert store.counts.evicted_samples == 0
-        put(store, [2_560], [0])
+        put(store, [640], [0])
         assert store.counts.evicted_samples == 80
         assert db.query("SELECT seen, held FROM stratum") == [(80, 50)]
         consistent(db)
     with closing(open_database(tmp_path / "large.db")) as db:
-        store = store_on(db, recent=2_559, reservoir=50)
-        for start in range(0, 2_560, 80):
+        store = store_on(db, recent=639, reservoir=50)
+        for start in range(0, 640, 80):
             put(store, range(start, start + 80), [0] * 80)
         assert store.counts.evicted_samples == 1, "a chunk of more than a share of the recent part leaves row by row"
 
