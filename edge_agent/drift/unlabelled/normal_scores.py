@@ -5,6 +5,7 @@ array operations for any number of rows and channels, where a search would take 
 up to 4 deviations, whatever it is, so one wild reading cannot rule a batch.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
@@ -18,6 +19,7 @@ SCORE_CAP = 4.0
 _CELLS = 1024
 _QUANTILES = KNOTS - 2
 _FEW_VALUES = 64
+_ROWS_A_LINE = 32
 _OUTERMOST = 3.5
 _SAME = 1e-3  # of a constant's size: a change that counts as a whole cap
 _LEAST_DEVIATION = 0.05
@@ -57,11 +59,12 @@ class ScoreTable:
         found = [np.interp(*row) for row in zip(grid, self.values, self.scores, strict=True)]
         nodes = np.array(found, np.float32).reshape(-1, _CELLS + 1)
         slopes = np.diff(nodes, axis=1, append=nodes[:, -1:])
-        return low, _CELLS / (high - low), nodes.ravel(), slopes.ravel()
+        per_unit = _CELLS / (high - low)
+        return np.tile(low, _ROWS_A_LINE), np.tile(per_unit, _ROWS_A_LINE), nodes.ravel(), slopes.ravel()
 
     @cached_property
     def _offsets(self) -> NDArray[np.int64]:
-        return np.arange(len(self.values)) * (_CELLS + 1)
+        return np.tile(np.arange(len(self.values)) * (_CELLS + 1), _ROWS_A_LINE)
 
     def __call__(self, columns: NDArray[Any]) -> NDArray[np.float32]:
         """Scores of (n, c) finite values, (n, c) float32.
@@ -69,16 +72,25 @@ class ScoreTable:
         Cost: O(n c).
         """
         low, per_unit, nodes, slopes = self._cells
-        place = columns - low
-        place *= per_unit
+        lines = _side_by_side(columns)
+        wide = slice(lines.shape[1])
+        place = lines - low[wide]
+        place *= per_unit[wide]
         np.clip(place, 0.0, float(_CELLS), out=place)
         cell = place.astype(np.int64)
         place -= cell
-        cell += self._offsets
+        cell += self._offsets[wide]
         scores = slopes.take(cell, mode="clip")  # a value that is not a number has no cell, and must not fail here
         scores *= place
         scores += nodes.take(cell, mode="clip")
-        return scores
+        return scores.reshape(columns.shape)
+
+
+def _side_by_side(columns: NDArray[Any]) -> NDArray[Any]:
+    """The same numbers in longer rows, where many are as wide as few: an operation has its price a row."""
+    rows, width = columns.shape
+    many = math.gcd(rows, _ROWS_A_LINE) if columns.flags.c_contiguous else 1
+    return columns.reshape(rows // many, width * many) if rows else columns
 
 
 def _knots(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
