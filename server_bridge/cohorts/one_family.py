@@ -7,9 +7,10 @@ import numpy as np
 from server_bridge.cohorts.blocks import Similarities, best_split
 from server_bridge.cohorts.evidence import Matrix
 
-DRAWS = 99
-DRAWS_LARGE = 39
-LARGE = 60
+# Up to so many clients, so many draws, of which so many may reach a split that is still believed: 1 in 100 each, and
+# beyond 1 in 40. Few draws make the verdict itself a matter of chance: of 99, one reached what 2 in 1,000 reach.
+DRAWS = ((20, 499, 4), (60, 99, 0))
+DRAWS_LARGE = (39, 0)
 # Few clients cannot tell a noise of very few directions from families; then no fewer than these are believed.
 FEW = 10
 LEAST_DIRECTIONS = 16
@@ -17,7 +18,7 @@ MOST_DIRECTIONS = 2_000
 
 
 def beyond_one_family(similar: Similarities, gain: float) -> bool:
-    """Whether no draw of one family of the same mean and scatter reaches the gain.
+    """Whether hardly a draw of one family of the same mean and scatter reaches the gain.
 
     The level is 1 in 100 (1 in 40 for more than 60 clients), whatever the noise's rank: the
     number of directions of the noise is taken from the scatter of the similarities themselves.
@@ -27,9 +28,12 @@ def beyond_one_family(similar: Similarities, gain: float) -> bool:
     count = len(similar.values)
     rng = np.random.default_rng(count)
     share = np.sqrt(np.outer(similar.reliability, similar.reliability))
-    for cosines in one_family(similar, rng, DRAWS if count <= LARGE else DRAWS_LARGE):
+    draws, allowed = next(((draws, allowed) for most, draws, allowed in DRAWS if count <= most), DRAWS_LARGE)
+    reached = 0
+    for cosines in one_family(similar, rng, draws):
         drawn = Similarities(cosines / share, similar.weights, similar.floor, similar.reliability)
-        if best_split(drawn).gain >= gain:
+        reached += best_split(drawn).gain >= gain
+        if reached > allowed:
             return False
     return True
 
