@@ -51,7 +51,8 @@ class StrategySection(Section):
     minority of hostile gateways cannot move it far. `trimmed-mean` and `krum` withstand `hostile_share` of a cohort.
     A gateway that works against the others of its cohort is regrouped as if it had flagged, and left out of the mean
     where it was regrouped before, if most members found their cohort's weights worse than those before; with
-    `part_opposing` in every cohort (`clma`).
+    `part_opposing` in every cohort (`clma`). `part_mixed` regroups a cohort whose members' updates agree in groups and
+    cancel each other, round after round, though nobody flagged (`clma`; `docs/cohorts.md`).
     `merge_threshold` is the cosine distance of two cohorts' changes from the root's weights at which they merge; left
     out: never. `return_rounds` is for how many rounds in a row a small cohort that split off must agree with another to
     go back (`clma`); 0: never.
@@ -76,6 +77,7 @@ class StrategySection(Section):
     aggregation: Literal["mean", "trimmed-mean", "median", "krum"] = "mean"
     hostile_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.2
     part_opposing: bool = False
+    part_mixed: bool = True
     return_rounds: Annotated[int, Field(ge=0, le=MOST_ROUNDS)] = 2
     recognition: bool = True
     candidates: Annotated[int, Field(ge=0, le=16)] = 0

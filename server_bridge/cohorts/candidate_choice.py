@@ -122,7 +122,7 @@ def best_start(rule: CandidateRule, choices: Sequence[Choice]) -> CohortId:
     all their samples, is the lowest and clearly below their own model's: by the error of the difference. Where all
     are above ``chance``, losses tell how sure models are and not what they know; then it is the root's, which has
     been taught the fewest drifts: of a net that was taught one after the other few units still respond, and it learns
-    the next one slowly (docs/benchmarks.md, CIFAR-10).
+    the next one slowly (docs/benchmarks.md, CIFAR-10). If its loss is not known of all of them, it is their own.
 
     Args:
         rule: on fewer samples than its ``least`` a client's scores do not count.

@@ -44,11 +44,13 @@ class Inquiry:
     numbered: bool
 
 
-def short_list(registry: CohortRegistry, client: ClientId, most: int) -> list[CohortId]:
+def short_list(
+    registry: CohortRegistry, client: ClientId, most: int, always: Sequence[CohortId] = ()
+) -> list[CohortId]:
     """The client's own cohort, and at most so many others that it may have returned to.
 
     Cohorts that it has been in come first, the latest of them before all, then the largest, then
-    the youngest.
+    the youngest. Those of ``always`` that are not among them come last, beyond the number.
     """
     own = registry.cohort_of(client)
     been = {move.source: place for place, move in enumerate(registry.lineage) if move.client == client}
@@ -56,7 +58,7 @@ def short_list(registry: CohortRegistry, client: ClientId, most: int) -> list[Co
     age = {cohort: place for place, cohort in enumerate(living)}
     sizes = {cohort: len(registry.members(cohort)) for cohort in living}
     ranked = sorted(living, key=lambda cohort: (-been.get(cohort, -1), -sizes[cohort], -age[cohort]))
-    return [own, *ranked[:most]]
+    return [own, *ranked[:most], *(cohort for cohort in ranked[most:] if cohort in always)]
 
 
 def inquire(

@@ -25,6 +25,7 @@ from server_bridge.flower.drifts import DriftBook, Flagged
 from server_bridge.flower.fedavg_options import FedAvgOptions
 from server_bridge.flower.formation import Formation
 from server_bridge.flower.known import KnownConcepts
+from server_bridge.flower.mixtures import MixtureRule, MixtureWatch
 from server_bridge.flower.records import (
     common_metrics,
     to_metric_record,
@@ -75,6 +76,8 @@ class CLMA(FedAvg):
             is below the rule's chance (ours). Needs candidates.
         step_rule: when a cohort's step is taken back because most of its members report it as worse (ours);
             ``None`` for never.
+        mixture_rule: when a cohort's members are regrouped as if some had flagged because its model cannot serve them
+            all (ours); ``None`` for never.
         kwargs: FedAvg's.
 
     Raises:
@@ -101,6 +104,7 @@ class CLMA(FedAvg):
         candidate_rule: CandidateRule | None = None,
         best_start: bool = False,
         step_rule: StepRule | None = None,
+        mixture_rule: MixtureRule | None = None,
         **kwargs: Unpack[FedAvgOptions],
     ) -> None:
         super().__init__(**kwargs)
@@ -124,6 +128,7 @@ class CLMA(FedAvg):
         )
         self._defence = defence or Defence()
         self._steps = StepGuard(step_rule)
+        self._mixtures = MixtureWatch(mixture_rule, self.cohorter, self.param_selector)
         self._drifts = DriftBook(flagged, loss_gamma)
         self._reference: Model | None = None
         self._sent: dict[ClientId, tuple[CohortId, Model]] = {}
@@ -177,6 +182,7 @@ class CLMA(FedAvg):
         self._drifts.clear()
         self._defence.clear()
         self._steps.clear()
+        self._mixtures.clear()
         self._known.end_adaptation()
         self._reference = None
         self._sent.clear()
@@ -230,6 +236,10 @@ class CLMA(FedAvg):
         parted = set(opposing) - settled - self.regrouped
         drifted, leaving = drifted | parted, leaving | parted
         updates = self._withstand(updates, opposing, parted)
+        waiting = leaving | settled | self._known.on_trial
+        mixed = self._mixtures.look(u for u in updates if u.client not in waiting and u.cohort not in back)
+        self._defence.note(mixed)
+        drifted, leaving = drifted | set(mixed), leaving | set(mixed)
         for client in sorted(leaving):
             self.registry.quarantine(client)
         self._average([update for update in updates if update.client not in leaving], back)
@@ -243,6 +253,7 @@ class CLMA(FedAvg):
         self._known.forget(self.registry.cohort_ids)
         self._formation.forget()
         self._steps.forget(self.registry.cohort_ids)
+        self._mixtures.forget(self.registry.cohort_ids)
         self.registry.snapshot()
         self._reference = self._mean_of([u.params for u in self._defence.as_counted(updates)], updates)
         metrics = self.train_metrics_aggr_fn(_contents(updates), self.weighted_by_key)
@@ -270,6 +281,7 @@ class CLMA(FedAvg):
             "known": self._known.export(),
             "opposition": self._defence.export(),
             "steps": steps,
+            "mixtures": self._mixtures.export(),
         }
         began = {f"origin/{cohort}": model for cohort, model in origins.items()}
         trials = {f"trial/{name}": model for name, model in self._known.export_models().items()}
@@ -290,6 +302,7 @@ class CLMA(FedAvg):
                 self._known.restore(state.document["known"], state.group("trial/"))
             self._defence.restore(state.document.get("opposition", []))
             self._steps.restore(state.document.get("steps", []), state.group("kept/"))
+            self._mixtures.restore(state.document.get("mixtures", {}))
             self._formation.restore(state.document.get("splits", {}), origins)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"the stored state is not CLMA's: {error!r}") from error
@@ -376,7 +389,8 @@ class CLMA(FedAvg):
         return [update for update in updates if update.client not in refused]
 
     def _model_of(self, group: Sequence[ClientUpdate]) -> Model:
-        return self._mean_of([update.params for update in self._defence.counted(group)], group)
+        models = [update.params for update in self._defence.counted(group)]
+        return self.aggregation.combine(models, self._defence.weights(group))
 
     def _mean_of(self, models: Sequence[Mapping[str, NDArray[Any]]], updates: Sequence[ClientUpdate]) -> Model:
         return self.aggregation.combine(models, [update.examples for update in updates])

@@ -11,6 +11,7 @@ from server_bridge.aggregation.opposition import OppositionRule, bearing_of
 from server_bridge.aggregation.screening import Refusal
 from server_bridge.cohorts.cohorter import ClientId
 from server_bridge.cohorts.membership import CohortId
+from server_bridge.flower.near_copies import NearCopyRule, near_copy_words
 from server_bridge.flower.updates import ClientUpdate
 
 
@@ -20,14 +21,21 @@ class Defence:
     Args:
         lengths: when an update is shortened; ``None`` for never.
         opposition: when a client is held to work against its cohort; ``None`` for never.
+        near_copies: when updates count as one; ``None`` for never.
         unharmed: whether that is asked of every cohort; else only where members have told of harm.
     """
 
     def __init__(
-        self, lengths: LengthRule | None = None, opposition: OppositionRule | None = None, *, unharmed: bool = True
+        self,
+        lengths: LengthRule | None = None,
+        opposition: OppositionRule | None = None,
+        near_copies: NearCopyRule | None = None,
+        *,
+        unharmed: bool = True,
     ) -> None:
         self._length_rule = lengths
         self._opposition = opposition
+        self._near_copies = near_copies
         self._unharmed = unharmed
         self._evidence: dict[ClientId, tuple[CohortId, float]] = {}
         self._lengths: dict[ClientId, float] = {}
@@ -85,6 +93,16 @@ class Defence:
                 self._counted[update.client] = replace(update, params=scaled_change(update.params, update.base, factor))
                 self._noted[update.client] = clipped_words(factor)
         return self.as_counted(group)
+
+    def weights(self, group: Sequence[ClientUpdate]) -> list[float]:
+        """What the updates of a cohort weigh in its mean: their examples, shared by those that are nearly the same."""
+        if self._near_copies is None:
+            return [update.examples for update in group]
+        shares = self._near_copies.shares([u.params for u in group], [u.base for u in group]).tolist()
+        for update, share in zip(group, shares, strict=True):
+            if share < 1:
+                self._noted[update.client] = near_copy_words(share)
+        return [update.examples * share for update, share in zip(group, shares, strict=True)]
 
     def as_counted(self, updates: Iterable[ClientUpdate]) -> list[ClientUpdate]:
         """Updates as they went into the means of their cohorts."""

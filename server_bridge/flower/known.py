@@ -1,5 +1,6 @@
 """Known concepts: drifted clients that belong to a living cohort, found before or after they train."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -61,6 +62,11 @@ class KnownConcepts:
         return set(self._levels.by_cohort) - self._began
 
     @property
+    def on_trial(self) -> set[ClientId]:
+        """Clients that have been recognised by their weights and wait for the next round's loss."""
+        return self._trials.clients
+
+    @property
     def asks(self) -> bool:
         """Whether clients evaluate cohorts' models before a round."""
         return self._candidates > 0
@@ -113,7 +119,8 @@ class KnownConcepts:
         Returns:
             The cohort whose model did best, for every client that has evaluated its own and another.
         """
-        lists = {client: short_list(registry, client, self._candidates) for client in sorted(clients)}
+        always = (ROOT,) if self._best_start and math.isfinite(self._choice.chance) else ()
+        lists = {client: short_list(registry, client, self._candidates, always) for client in sorted(clients)}
         inquiry = Inquiry(server_round, lists, self._levels.by_cohort, numbered)
         choices = inquire(grid, self._choice, inquiry, registry.params)
         for client, choice in choices.items():

@@ -26,6 +26,8 @@ from server_bridge.flower.clma import CLMA
 from server_bridge.flower.defence import Defence
 from server_bridge.flower.drifts import Flagged
 from server_bridge.flower.fedavg_options import FedAvgOptions
+from server_bridge.flower.mixtures import MixtureRule
+from server_bridge.flower.near_copies import NearCopyRule
 from server_bridge.flower.state import StrategyState
 from server_bridge.flower.steps import StepRule
 
@@ -54,6 +56,8 @@ class StrategySettings:
         part_opposing: whether a gateway that works against the others of its cohort is regrouped as if it had
             flagged, and left out of the mean where it was regrouped before (``clma``), although no member of the
             cohort has told of harm.
+        part_mixed: whether a cohort whose members' updates cancel each other in groups is regrouped though nobody
+            flagged (``clma``).
         return_rounds: a small cohort that split off goes back if its change agrees with another's
             in so many rounds in a row; 0 for never (``clma``).
         recognition: whether drifted clients join the cohort that their changes point to (``clma``).
@@ -76,6 +80,7 @@ class StrategySettings:
     aggregation: RuleName = "mean"
     hostile_share: float = HOSTILE_SHARE
     part_opposing: bool = False
+    part_mixed: bool = True
     return_rounds: int = RETURN_ROUNDS
     recognition: bool = True
     candidates: int = 0
@@ -144,6 +149,7 @@ def make_strategy(
         candidate_rule=CandidateRule(delta=settings.candidate_delta, chance=settings.chance_loss or math.inf),
         best_start=settings.best_start,
         step_rule=None if paper else StepRule(),
+        mixture_rule=MixtureRule() if settings.part_mixed and not paper else None,
         **nodes,
     )
 
@@ -170,7 +176,8 @@ def _selector(carried: Sequence[TrainableSpec] | None, *, paper: bool) -> ParamS
 def _defence(settings: StrategySettings) -> Defence:
     if settings.name == "clma-paper":
         return Defence()
-    return Defence(LengthRule(), OppositionRule(settings.hostile_share), unharmed=settings.part_opposing)
+    opposition = OppositionRule(settings.hostile_share)
+    return Defence(LengthRule(), opposition, NearCopyRule(), unharmed=settings.part_opposing)
 
 
 def _cohorter(settings: StrategySettings) -> Cohorter:

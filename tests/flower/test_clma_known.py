@@ -1,5 +1,6 @@
 """A drift that returns: its clients go to the cohort that knows it, by weights alone or by evaluation."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from server_bridge.cohorts.candidate_choice import CandidateRule
 from server_bridge.cohorts.cohorter import ClientId, CohortAssignment, CohortContext
 from server_bridge.cohorts.cosine import CosineCohorter
 from server_bridge.cohorts.recognition import RecognitionRule
@@ -315,6 +317,25 @@ def test_only_the_flagged_are_asked_and_about_no_more_cohorts_than_allowed() -> 
     rounds = Rounds(strategy, clients)
     asked = [rounds.run().evaluations for _ in range(5)]
     assert asked == [0, 2, 4, 6, 6]
+
+
+@pytest.mark.parametrize(("chance", "asked", "start"), [(math.inf, 2, "c2"), (5.0, 3, "c2"), (1.5, 3, "root")])
+def test_the_root_is_evaluated_too_where_chance_may_send_clients_there(chance: float, asked: int, start: str) -> None:
+    node = FIRST[0]
+    strategy = CLMA(
+        flagged=flags(r1=FIRST, r2=[node], r3=[node]),
+        candidates=1,
+        candidate_rule=CandidateRule(chance=chance),
+        best_start=True,
+        **options(),
+    )
+    rounds = Rounds(strategy, fleet_of(a=FIRST, c=CALM)).run()
+    rounds.clients[node].change = B
+    rounds.run()
+    before = rounds.evaluations
+    rounds.clients[node].judge = lambda _: {"loss": 3.0, "loss-error": 0.1}
+    rounds.run()
+    assert (rounds.evaluations - before, rounds.cohorts[node]) == (asked, start)
 
 
 def test_candidates_need_to_know_who_is_flagged_before_the_round() -> None:

@@ -8,16 +8,20 @@ import pytest
 from edge_agent.errors import RejectedUpdate, StorageError
 from edge_agent.wire.tensors import encode_weights
 from server_bridge.errors import BrokerAway
+from server_bridge.flower.strategies import StrategySettings
 from server_bridge.rounds.merging import RETRY_S, apart, unfit_merge
 from server_bridge.store.adaptations import Adaptation
 from tests.rounds.bench import Bench
-from tests.rounds.test_controller import bench, flag_four
+from tests.rounds.test_controller import bench, flag_four, fleet
 
 
 @pytest.fixture
 def side(tmp_path: Path) -> Bench:
     """Families in c1 (g1, g2) and c2 (g3, g4); g5 and g6 are in the root."""
-    made = bench(tmp_path)
+    return _parted_in_two(bench(tmp_path))
+
+
+def _parted_in_two(made: Bench) -> Bench:
     flag_four(made)
     made.look()
     made.clock.now_s += 60.0
@@ -129,7 +133,8 @@ def test_while_an_adaptation_runs_it_waits_and_its_release_is_of_what_came_out(s
     assert side.releases.members(side.bundle)["g5"] == "c1"
 
 
-def test_the_next_adaptation_goes_on_from_the_merged_cohort(side: Bench) -> None:
+def test_the_next_adaptation_goes_on_from_the_merged_cohort(tmp_path: Path) -> None:
+    side = _parted_in_two(Bench(tmp_path, fleet(), StrategySettings(part_mixed=False), rounds=2))
     ask(side, "c2", "c1")
     side.look()
     side.flag("g5")
@@ -141,6 +146,21 @@ def test_the_next_adaptation_goes_on_from_the_merged_cohort(side: Bench) -> None
     first = next(record for record in side.store.adaptations.rounds("a2") if record.weights)
     assert set(first.weights) >= {"root", "c1"}
     assert "c2" not in first.weights
+
+
+def test_a_merge_of_what_pulls_apart_is_undone_in_the_next_adaptation(side: Bench) -> None:
+    ask(side, "c2", "c1")
+    side.look()
+    side.flag("g5")
+    side.clock.now_s += 10
+    side.look()
+    assert side.reasons()[-1] == "adaptation-done:released"
+    members = side.releases.members(side.bundle)
+    parted = {cohort: [g for g in ("g1", "g2", "g3", "g4") if members[g] == cohort] for cohort in members.values()}
+    assert sorted(filter(None, parted.values())) == [["g1", "g2"], ["g3", "g4"]]
+    assert members["g1"] == "c1"
+    last = side.store.lineage.moves()[-1]
+    assert (last.gateway, last.source, last.reason, last.adaptation, last.round) == ("g4", "c1", "drifted", "a2", 2)
 
 
 def test_a_broker_that_is_away_is_waited_for(side: Bench) -> None:

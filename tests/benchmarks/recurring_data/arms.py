@@ -13,6 +13,7 @@ from server_bridge.cohorts.recognition import RecognitionRule
 from server_bridge.cohorts.returns import RETURN_ROUNDS, ReturnRule
 from server_bridge.flower.clma import CLMA
 from server_bridge.flower.drifts import Flagged
+from server_bridge.flower.mixtures import MixtureRule
 from server_bridge.flower.records import ROUND_KEY, as_float32, prepare_process, to_record, to_weights
 from tests.benchmarks.recurring_data.fleet import ROUNDS, Fleet, Standing
 from tests.benchmarks.recurring_data.grid import FleetGrid
@@ -109,6 +110,7 @@ def _clma(flagged: Flagged, candidates: int) -> CLMA:
         recognition=RecognitionRule(),
         candidates=candidates,
         candidate_rule=CandidateRule(delta=0.0),
+        mixture_rule=MixtureRule(),
     )
 
 
