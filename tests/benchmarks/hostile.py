@@ -9,12 +9,14 @@ ends (``--keep FILE``), so that a run that was stopped goes on.
 import argparse
 import json
 import logging
+import math
 import os
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +34,7 @@ from tests.flower.memory_fleet import MemoryFleet
 HONEST = 12
 ROUNDS = 12
 QUICK_ROUNDS = 4
-SEEDS = 4
+SEEDS, DRAWS = 4, 4
 MODES: Mapping[str, StrategySettings] = {
     "mean": StrategySettings(),
     "mean, opposing parted": StrategySettings(part_opposing=True),
@@ -75,23 +77,25 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One mode under one attack, over seeds, by family where it says so.
+    """One mode under one attack, over seeds and draws, by family where it says so.
 
     Attributes:
-        accuracy: mean over seeds.
-        points_lost: accuracy of the same mode without hostile gateways minus this one's, points of 100, mean
-            over seeds; for ``silent drift`` too: the gateway is honest, and was to flag.
-        by_seed: the same for every seed.
+        accuracy: mean over runs.
+        points_lost: accuracy of the same mode, seed and draw without hostile gateways minus this one's, points of
+            100, mean over runs; for ``silent drift`` too: the gateway is honest, and was to flag.
+        error: standard error of this mean, of the differences' deviation; 0 for a single run.
+        by_seed: the difference in every run: seed by seed, draw by draw.
         refused: hostile replies that were refused, by reason, over all seeds.
         shortened: hostile updates that counted at another length.
         honest: honest replies refused, or noted (shortened, taken back), by reason.
-        cohorts: how many there were at the end, by seed.
+        cohorts: how many there were at the end, by run.
     """
 
     mode: str
     attack: str
     accuracy: dict[str, float]
     points_lost: dict[str, float]
+    error: dict[str, float]
     by_seed: dict[str, list[float]]
     refused: dict[str, int]
     shortened: int
@@ -105,6 +109,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--quick", action="store_true", help="one seed, four rounds, three attacks, two modes")
     parser.add_argument("--seeds", type=int, default=SEEDS, help=f"how many (default {SEEDS})")
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--draws", type=int, default=DRAWS, help=f"of a seed's minibatches (default {DRAWS})")
     parser.add_argument("--modes", nargs="+", choices=MODES, help="default: all")
     parser.add_argument("--keep", type=Path, help="a file that every arm is kept in; what it has is not run again")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
@@ -114,9 +119,9 @@ def main(arguments: list[str]) -> None:
     began_s = time.monotonic()
     seeds = range(chosen.first_seed, chosen.first_seed + (1 if chosen.quick else chosen.seeds))
     modes = chosen.modes or (QUICK_MODES if chosen.quick else tuple(MODES))
-    rows = run(seeds, modes, quick=chosen.quick, keep=chosen.keep)
+    rows = run(seeds, modes, draws=1 if chosen.quick else chosen.draws, quick=chosen.quick, keep=chosen.keep)
     for row in rows:
-        losses = " ".join(f"{family} {points:+5.1f}" for family, points in row.points_lost.items())
+        losses = " ".join(f"{f} {points:+5.1f} +-{row.error[f]:3.1f}" for f, points in row.points_lost.items())
         told = f"refused {row.refused}, shortened {row.shortened}, honest {row.honest}"
         print(f"  {row.mode:31s} {row.attack:18s} lost, points: {losses}   {told}")
     print(f"  {time.monotonic() - began_s:.0f} s")
@@ -134,27 +139,39 @@ def _save(rows: list[Row], modes: Sequence[str]) -> None:
     file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def run(seeds: Sequence[int], modes: Sequence[str], *, quick: bool, keep: Path | None = None) -> list[Row]:
-    """Every mode under every attack, as points of accuracy lost beside the same mode without hostile gateways."""
+def run(
+    seeds: Sequence[int], modes: Sequence[str], *, draws: int = 1, quick: bool, keep: Path | None = None
+) -> list[Row]:
+    """Every mode under every attack, as points of accuracy lost beside the same mode without hostile gateways.
+
+    Of what is refused one draw a seed: each is what it would be without hostile gateways.
+    """
     rounds, attacks = (QUICK_ROUNDS, QUICK_ATTACKS) if quick else (ROUNDS, (*ATTACKS, SILENT_DRIFT))
     kept = _kept(keep)
-    arms: dict[tuple[str, str], list[Arm]] = {}
+    calm: dict[tuple[str, int, int], Arm] = {}
+    pairs: dict[tuple[str, str], list[tuple[Arm, Arm]]] = {}
     for seed in seeds:
         with tempfile.TemporaryDirectory() as work:
             fleet = MotionFleet(Path(work), plans(), seed)
-            for mode in modes:
-                for attack in ("none", *(a for a in attacks if mode == "mean" or a not in (GUESTS, *REFUSED))):
-                    key = f"{seed}, {mode}, {attack}, {rounds} rounds"
-                    arm = kept.get(key) or run_arm(fleet, MODES[mode], attack, rounds)
-                    arms.setdefault((mode, attack), []).append(arm)
+            for draw, mode in product(range(draws), modes):
+                for attack in ("none", *(a for a in attacks if _asked(a, mode, draw))):
+                    key = f"{seed}, {mode}, {attack}, {rounds} rounds" + (f", draw {draw}" if draw else "")
+                    arm = kept.get(key) or run_arm(fleet, MODES[mode], attack, rounds, draw)
+                    if attack == "none":
+                        calm[mode, seed, draw] = arm
+                    pairs.setdefault((mode, attack), []).append((calm[mode, seed, draw], arm))
                     if key not in kept:
                         _keep(keep, key, arm)
                     shown = {family: round(accuracy, 3) for family, accuracy in arm.accuracy.items()}
                     print(f"  seed {key}: accuracy {shown}, {arm.cohorts} cohorts", flush=True)
-    return [_row(mode, attack, found, arms[mode, "none"]) for (mode, attack), found in arms.items()]
+    return [_row(mode, attack, found) for (mode, attack), found in pairs.items()]
 
 
-def run_arm(motion: MotionFleet, settings: StrategySettings, attack: str, rounds: int) -> Arm:
+def _asked(attack: str, mode: str, draw: int) -> bool:
+    return (mode == "mean" or attack not in (GUESTS, *REFUSED)) and (draw == 0 or attack not in REFUSED)
+
+
+def run_arm(motion: MotionFleet, settings: StrategySettings, attack: str, rounds: int, draw: int = 0) -> Arm:
     """An adaptation under one attack; ``none`` for the honest gateways alone."""
     hostile = [] if attack in ("none", SILENT_DRIFT) else [name for name, _ in HOSTILE]
     honest = [name for name in motion.clients if name not in dict(HOSTILE)]
@@ -165,7 +182,7 @@ def run_arm(motion: MotionFleet, settings: StrategySettings, attack: str, rounds
     arrays = motion.bundle.initial_weights()
     refused, shortened, harmed = Counter[str](), 0, Counter[str]()
     for number in range(1, rounds + 1):
-        outcome = run_round(strategy, MqttGrid(fleet, motion.settings(number)), arrays, number, {}, 60.0)
+        outcome = run_round(strategy, MqttGrid(fleet, motion.settings(number, draw)), arrays, number, {}, 60.0)
         arrays = outcome.arrays
         for name, reason in outcome.failed.items():
             (harmed if name in honest else refused)[reason.split(":")[0]] += 1
@@ -202,20 +219,24 @@ def _flags(motion: MotionFleet, fleet: MemoryFleet, attack: str) -> Callable[[in
     return lambda number: drifted | false if number == 1 else false
 
 
-def _row(mode: str, attack: str, arms: list[Arm], calm: list[Arm]) -> Row:
-    families = list(calm[0].accuracy)
-    by_seed = {
-        f: [round(100 * (before.accuracy[f] - arm.accuracy[f]), 2) for before, arm in zip(calm, arms, strict=True)]
-        for f in families
-    }
+def _row(mode: str, attack: str, pairs: Sequence[tuple[Arm, Arm]]) -> Row:
+    """One row of pairs: without hostile gateways, with them."""
+    arms = [arm for _, arm in pairs]
+    families = list(arms[0].accuracy)
+    lost = {f: [100 * (calm.accuracy[f] - arm.accuracy[f]) for calm, arm in pairs] for f in families}
     return Row(
         mode,
         attack,
         accuracy={f: round(float(np.mean([arm.accuracy[f] for arm in arms])), 4) for f in families},
-        points_lost={f: round(float(np.mean(lost)), 2) for f, lost in by_seed.items()},
-        by_seed=by_seed,
+        points_lost={f: round(float(np.mean(lost[f])), 2) for f in families},
+        error={f: round(_standard_error(lost[f]), 2) for f in families},
+        by_seed={f: [round(points, 2) for points in lost[f]] for f in families},
         refused=dict(sum((Counter(arm.refused) for arm in arms), Counter())),
         shortened=sum(arm.shortened for arm in arms),
         honest=dict(sum((Counter(arm.honest) for arm in arms), Counter())),
         cohorts=[arm.cohorts for arm in arms],
     )
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else 0.0

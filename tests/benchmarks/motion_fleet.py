@@ -32,6 +32,7 @@ from tests.flower.memory_fleet import MemoryGateway
 
 CODING: Coding = "fp16"
 GRAPH = "adam"
+DRAW_APART = 10_000
 LEARNED_KEPT = 2500  # 100 kB each: modes that do the same share what was learned
 
 
@@ -63,7 +64,7 @@ class MotionFleet:
         self.bundle: Bundle = lay_groundwork(work, (), seed=seed, rate_hz=1.0).bundle
         recordings, _ = load_recordings()
         self.clients: dict[str, Client] = {}
-        self._learned: OrderedDict[tuple[str, str, float], Weights] = OrderedDict()
+        self._learned: OrderedDict[tuple[str, str, float, int], Weights] = OrderedDict()
         for plan in plans:
             stream = make_stream(plan, recordings, seed)
             second = stream.windows.take(np.arange(stream.loop_from_row, len(stream.windows)))
@@ -80,7 +81,7 @@ class MotionFleet:
 
     def learn(self, name: str, base: Weights, order: Train) -> Weights:
         """A local round: trained minus base; the same round is not computed twice."""
-        key = (name, order.base.digest, order.learning_rate)
+        key = (name, order.base.digest, order.learning_rate, order.seed)
         if key not in self._learned:
             self._learned[key] = self._train(name, base, order)
         if len(self._learned) > LEARNED_KEPT:
@@ -97,8 +98,8 @@ class MotionFleet:
         trained = step.weights()
         return {tensor: trained[tensor] - base[tensor] for tensor in trained}
 
-    def settings(self, number: int) -> GridSettings:
-        """What the demo's round of this number asks for."""
+    def settings(self, number: int, draw: int = 0) -> GridSettings:
+        """What the demo's round of this number asks for; another draw has the minibatches in another order."""
         return GridSettings(
             adaptation="a1",
             bundle=self.bundle.digest,
@@ -110,7 +111,7 @@ class MotionFleet:
             min_samples=1,
             max_samples=ROUND_MOST_SAMPLES,
             coding=CODING,
-            seed=self.seed,
+            seed=self.seed + DRAW_APART * draw,
         )
 
     def accuracies(self, weights: Mapping[str, Weights], names: Sequence[str]) -> dict[str, float]:
