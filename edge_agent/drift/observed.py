@@ -19,6 +19,7 @@ class Observed:
         outputs: (n, k) the primary output: logits of k classes, one logit of class 1 (k = 1), or values.
         embeddings: (n, d) output of role embedding; None: the model gives none.
         faulty: (n, f) bool, readings that are taken for broken and left out of judgement; None: none is.
+        finite: the features are known to be, but where faulty: nothing has to look for others.
     """
 
     ids: list[str]
@@ -27,6 +28,7 @@ class Observed:
     outputs: NDArray[Any]
     embeddings: NDArray[Any] | None = None
     faulty: NDArray[np.bool_] | None = None
+    finite: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -41,6 +43,7 @@ class Observed:
             self.outputs[some],
             None if self.embeddings is None else self.embeddings[some],
             None if self.faulty is None else self.faulty[some],
+            self.finite,
         )
 
 

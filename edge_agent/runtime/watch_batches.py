@@ -136,6 +136,7 @@ def observed(batch: SampleBatch, served: Served, inputs: Sequence[str]) -> Obser
         outputs=served.outputs.reshape(n, -1),
         embeddings=None if served.embeddings is None else served.embeddings.reshape(n, -1),
         faulty=batch.faulty,
+        finite=batch.screened,
     )
 
 
@@ -163,13 +164,13 @@ def of_every_task(piece: Observed, answers: TaskAnswers, named: Sequence[str | N
     for place in set(places):
         rows = np.flatnonzero(np.asarray(places) == place)
         outputs[rows] = answers(place, piece.outputs[rows])
-    return Observed(piece.ids, piece.times_s, piece.features, outputs, None, piece.faulty)
+    return Observed(piece.ids, piece.times_s, piece.features, outputs, None, piece.faulty, piece.finite)
 
 
 def inputs_alone(piece: Observed) -> Observed:
     """Without outputs and embeddings, as monitors see the samples of several tasks: those have different ones."""
     nothing = np.zeros((len(piece), 0), np.float32)
-    return Observed(piece.ids, piece.times_s, piece.features, nothing, None, piece.faulty)
+    return Observed(piece.ids, piece.times_s, piece.features, nothing, None, piece.faulty, piece.finite)
 
 
 def _rows_of(whole: Observed, rows: NDArray[np.intp]) -> Observed:
@@ -180,6 +181,7 @@ def _rows_of(whole: Observed, rows: NDArray[np.intp]) -> Observed:
         outputs=whole.outputs[rows],
         embeddings=None if whole.embeddings is None else whole.embeddings[rows],
         faulty=None if whole.faulty is None else whole.faulty[rows],
+        finite=whole.finite,
     )
 
 
@@ -196,4 +198,5 @@ def joined(pieces: Sequence[Observed]) -> Observed:
         outputs=np.concatenate([piece.outputs for piece in pieces]),
         embeddings=np.concatenate(embeddings) if len(embeddings) == len(pieces) else None,
         faulty=np.concatenate(faulty) if any(piece.faulty is not None for piece in pieces) else None,
+        finite=all(piece.finite for piece in pieces),
     )

@@ -197,7 +197,8 @@ def _chances(outputs: NDArray[Any]) -> tuple[Floats, Floats, Floats]:
 
 def usable_rows(observed: Observed) -> NDArray[np.bool_] | None:
     """(n,) rows whose inputs, embeddings and outputs are all finite and not known to be broken; None: all are."""
-    columns = [column for column in (observed.features, observed.outputs, observed.embeddings) if column is not None]
+    features = None if observed.finite else observed.features
+    columns = [column for column in (features, observed.outputs, observed.embeddings) if column is not None]
     # what is not finite anywhere is not finite in a sum; a sum of large numbers may be none either
     with np.errstate(over="ignore", invalid="ignore"):
         if observed.faulty is None and all(math.isfinite(np.add.reduce(column, axis=None)) for column in columns):

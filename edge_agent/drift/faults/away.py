@@ -213,10 +213,10 @@ def _count(
     changed["away_s"][began] = leaving.times_s[first[new]]
     changed["away_value"][began] = x[first[new], column]
     counted_x = np.where(counted, x, 0.0)
-    changed["away"][chosen] += counted.sum(axis=0)
-    changed["away_out"][chosen] += (leaving.outside & counted).sum(axis=0)
-    changed["away_sum"][chosen] += counted_x.sum(axis=0)
-    changed["away_squares"][chosen] += np.square(counted_x).sum(axis=0)
+    changed["away"][chosen] += np.add.reduce(counted, axis=0)
+    changed["away_out"][chosen] += np.add.reduce(leaving.outside & counted, axis=0)
+    changed["away_sum"][chosen] += np.add.reduce(counted_x, axis=0)
+    changed["away_squares"][chosen] += np.add.reduce(np.square(counted_x), axis=0)
     return new, counted
 
 

@@ -21,7 +21,7 @@ from edge_agent.drift.faults.state import FaultState, PartState, Recent, Standin
 from edge_agent.drift.faults.strays import Stray, Strays, let_pass, strays_of
 from edge_agent.drift.faults.window import WINDOW, Window, are_odd, begun_anew, is_odd
 
-LOOKS = 16
+LOOKS = 32
 """A stretch: of more, each costs no less."""
 
 

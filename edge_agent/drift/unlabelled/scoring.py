@@ -165,7 +165,7 @@ class Scoring:
             seen: batches of ``size`` samples, one after the other; each scores as it would alone, bit for bit.
         """
         features = self._fitting(seen)
-        whole = seen.faulty is None and self.intake.all_finite(features)
+        whole = seen.faulty is None and (seen.finite or self.intake.all_finite(features))
         if not whole or (self.outputs and self.classes is None and not np.isfinite(seen.outputs).all()):
             return None
         channels = self.intake(features, None)
