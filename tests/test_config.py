@@ -126,16 +126,35 @@ def test_an_absent_file_says_how_to_name_it(tmp_path: Path) -> None:
         load_settings(tmp_path / "agent.toml")
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"#" * 2_000_000, b"x = " + b"[" * 3000])
-def test_a_file_that_is_no_text_far_too_large_or_far_too_deep_is_refused(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "way_out"),
+    [
+        (b"\xff\xfe", "name the file itself with -c"),
+        (b"#" * 2_000_000, "name the file itself with -c"),
+        (b"x = " + b"[" * 3000, "text stands in quotes"),
+        (b"id = gw1", "text stands in quotes"),
+    ],
+    ids=["no text", "far too large", "far too deep", "no TOML"],
+)
+def test_a_file_that_is_no_settings_file_is_refused_with_the_way_out(
+    tmp_path: Path, content: bytes, way_out: str
+) -> None:
     (tmp_path / "agent.toml").write_bytes(content)
-    with pytest.raises(ConfigError, match=r"agent\.toml"):
+    with pytest.raises(ConfigError, match=r"agent\.toml") as caught:
         load_settings(tmp_path / "agent.toml")
+    assert way_out in caught.value.hint
 
 
 def test_a_folder_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory") as caught:
         load_settings(tmp_path)
+    assert "-c" in caught.value.hint
+
+
+def test_another_programs_settings_are_told_by_the_sections_that_are_needed(tmp_path: Path) -> None:
+    error = refusal(tmp_path, '[bridge]\nfleet = "line1"\n')
+    assert "[bridge]: unknown" in error.problem
+    assert error.hint == "is it another program's file? this one has [gateway], [source]; name it with -c"
 
 
 def test_a_password_is_never_quoted(tmp_path: Path) -> None:

@@ -150,6 +150,8 @@ def _refuse_unfit(path: Path, keys: Mapping[str, str]) -> None:
     """What was typed that cannot be played; the sources would point at the agent's settings."""
     if not path.exists():
         raise ConfigError(f"recording {path} does not exist", "DATA is the path of a .npz or .csv file")
+    if path.is_dir():
+        raise ConfigError(f"recording {path} is a directory", "DATA is the path of a .npz or .csv file")
     if path.suffix not in (".csv", ".npz"):
         raise ConfigError(f"recording {path} is neither .npz nor .csv", "convert it (docs/data.md)")
     if keys and path.suffix == ".npz":

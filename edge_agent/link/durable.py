@@ -269,5 +269,8 @@ def _hint(error: OSError) -> str:
         errno.EDQUOT: "free space in this user's quota",
         errno.EACCES: "give the agent's user the right to this path",
         errno.EROFS: "the file system is mounted read-only",
+        errno.EEXIST: "a file is in the way: choose another path, or move it away",
+        errno.ENOTDIR: "a file stands where a directory is needed: choose another path",
+        errno.EISDIR: "a directory stands where a file is needed: choose another path",
     }
     return hints.get(error.errno or 0, "")

@@ -15,6 +15,12 @@ from edge_agent.link.settings import CA_FILE, BrokerSettings, TlsSettings
 
 SETTINGS_CAP_BYTES = 1024 * 1024
 
+_NO_TOML = "correct it there: text stands in quotes, a section is [name] (docs/settings.md lists all keys)"
+_NO_FILE = "name the file itself with -c"
+_READ = "give this user the right to read it"
+_PLAINLY = {"extra_forbidden": "unknown", "missing": "missing"}
+"""What pydantic says of a key in its own terms."""
+
 Port = Annotated[int, Field(ge=1, le=65_535)]
 
 
@@ -87,14 +93,19 @@ def read_toml(path: Path, *, path_keys: Collection[str], absent_hint: str) -> di
         with path.open("rb") as file:  # a device has no size to ask for
             content = file.read(SETTINGS_CAP_BYTES + 1)
         if len(content) > SETTINGS_CAP_BYTES:
-            raise ConfigError(f"settings file {path} is larger than {SETTINGS_CAP_BYTES} bytes")
+            raise ConfigError(f"settings file {path} is larger than {SETTINGS_CAP_BYTES} bytes", _NO_FILE)
         raw = tomllib.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"settings file {path} does not exist", absent_hint) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"settings file {path} cannot be read: {error}") from None
+    except (IsADirectoryError, NotADirectoryError) as error:
+        raise ConfigError(f"settings file {path} cannot be read: {error.strerror}", _NO_FILE) from None
+    except OSError as error:
+        raise ConfigError(f"settings file {path} cannot be read: {error.strerror or error}", _READ) from None
+    except UnicodeDecodeError as error:
+        problem = f"settings file {path} cannot be read: byte {error.start} is no text in UTF-8"
+        raise ConfigError(problem, _NO_FILE) from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:  # the parser calls itself for each bracket
-        raise ConfigError(f"settings file {path} is not TOML: {error}") from None
+        raise ConfigError(f"settings file {path} is not TOML: {error}", _NO_TOML) from None
     folder = path.resolve().parent
     for table in raw.values():
         if isinstance(table, dict):
@@ -105,10 +116,13 @@ def read_toml(path: Path, *, path_keys: Collection[str], absent_hint: str) -> di
 def settings_error(path: Path, model: type[BaseModel], error: ValidationError) -> ConfigError:
     """What is wrong in the file, and the way out."""
     details = error.errors(include_url=False, include_context=False)
-    problems = "; ".join(
-        f"{_place(model, detail)}{_value(detail)}: {detail['msg']}{_range(model, detail)}"[:300] for detail in details
-    )
+    problems = "; ".join(_problem(model, detail)[:300] for detail in details)
     return ConfigError(f"settings file {path}: {problems}", _hint(model, details))
+
+
+def _problem(model: type[BaseModel], detail: ErrorDetails) -> str:
+    said = _PLAINLY.get(detail["type"], detail["msg"])
+    return f"{_place(model, detail)}{_value(detail)}: {said}{_range(model, detail)}"
 
 
 def _value(detail: ErrorDetails) -> str:
@@ -118,6 +132,10 @@ def _value(detail: ErrorDetails) -> str:
 
 
 def _hint(model: type[BaseModel], details: list[ErrorDetails]) -> str:
+    sections = {kind: [one for one in details if one["type"] == kind and len(one["loc"]) == 1] for kind in _PLAINLY}
+    if all(sections.values()):
+        needed = ", ".join(_place(model, one) for one in sections["missing"])
+        return f"is it another program's file? this one has {needed}; name it with -c"
     for detail in details:
         if detail["type"] == "extra_forbidden":
             return _suggest(model, detail)

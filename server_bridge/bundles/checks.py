@@ -43,7 +43,9 @@ def checked_model(model: onnx.ModelProto) -> onnx.ModelProto:
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise DataError(f"the model is not valid ONNX: {str(error).splitlines()[0]}") from error
+        raise DataError(
+            f"the model is not valid ONNX: {str(error).splitlines()[0]}", "export it again; `onnx.checker` says more"
+        ) from error
     _refuse_opset(opset(model))
     normal_form(model)
     initialisers = {tensor.name for tensor in model.graph.initializer}

@@ -16,6 +16,7 @@ from server_bridge.bundles.checks import DATA_COLUMNS
 
 _ZIP_MAGIC = b"PK"
 _WRITE_AGAIN = "write it with numpy.savez, without objects"
+_AN_NPZ_FILE = "give the path of an .npz file: one array for each input, and `label` (docs/data.md)"
 _NUMBER_CLASSES = "classes are counted from 0, one integer a row; leave out rows without a label"
 
 
@@ -89,6 +90,8 @@ def read_data(
 def _load(path: Path) -> dict[str, NDArray[Any]]:
     key = "the file"
     arrays: dict[str, NDArray[Any]] = {}
+    if path.is_dir():
+        raise DataError(f"{path} is a directory", _AN_NPZ_FILE)
     try:
         with path.open("rb") as file:
             if file.read(len(_ZIP_MAGIC)) != _ZIP_MAGIC:
@@ -98,7 +101,7 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
                 for key in archive.files:
                     arrays[key] = archive[key]
     except FileNotFoundError:
-        raise DataError(f"{path} does not exist") from None
+        raise DataError(f"{path} does not exist", _AN_NPZ_FILE) from None
     except DAMAGE as error:
         raise DataError(f"{path}: {key} cannot be read: {error}", _WRITE_AGAIN) from error
     return arrays

@@ -13,6 +13,7 @@ from server_bridge.bundles.gradients.graph import read_by
 from server_bridge.bundles.opening import refuse_deadly
 
 MODEL_CAP_BYTES = 1024 * 1024 * 1024
+_AN_ONNX_FILE = "give an .onnx file: the exporter's, or a bundle's infer.onnx"
 _EXTERNAL = "put that file beside it, or export all into one (torch: external_data=False)"
 _LOGITS_BY: Mapping[tuple[str, str], str] = MappingProxyType(
     {("cross-entropy", "Softmax"): "LogSoftmax", ("binary-cross-entropy", "Sigmoid"): "Identity"}
@@ -33,7 +34,7 @@ def read_model(model: onnx.ModelProto | Path) -> onnx.ModelProto:
         return model
     if not model.is_file():
         found = "is a directory" if model.is_dir() else "does not exist"
-        raise DataError(f"{model} {found}", "give an .onnx file: the exporter's, or a bundle's infer.onnx")
+        raise DataError(f"{model} {found}", _AN_ONNX_FILE)
     try:
         if model.stat().st_size > MODEL_CAP_BYTES:
             raise DataError(f"{model} has {model.stat().st_size} bytes, the cap is {MODEL_CAP_BYTES}")
@@ -43,7 +44,7 @@ def read_model(model: onnx.ModelProto | Path) -> onnx.ModelProto:
     except onnx.checker.ValidationError as error:
         raise DataError(f"{model} keeps its weights in another file: {error}", _EXTERNAL) from error
     except (DecodeError, ValueError) as error:
-        raise DataError(f"{model} is not an ONNX file: {error}") from error
+        raise DataError(f"{model} is not an ONNX file: {error}", _AN_ONNX_FILE) from error
     refuse_deadly(model, read)
     return read
 

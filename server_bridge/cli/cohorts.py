@@ -123,6 +123,8 @@ def plot(
 
     if out.exists() and not out.is_file():
         raise ConfigError(f"--out {str(out)!r} is no file", "name the SVG file to write")
+    if not out.resolve().parent.is_dir():
+        raise ConfigError(f"--out {str(out)!r}: {out.parent} is no directory", "make it first, or choose another path")
     with closing(open_store(load_settings(config))) as store:
         adaptations = _adaptations(store, bundle)
         rounds = [

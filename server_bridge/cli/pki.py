@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from edge_agent.errors import ConfigError
 from server_bridge.config import load_settings
 from server_bridge.pki.authority import AUTHORITY_DAYS, CERTIFICATE_DAYS, TLS_FOLDER, Authority, check_gateway
 from server_bridge.pki.folder import check_absent, name_credentials, write_credentials
@@ -98,6 +99,14 @@ def _authority(directory: Path) -> Authority:
 
 
 def _fleet(directory: Path) -> str:
+    """Its name.
+
+    Raises:
+        ConfigError: the folder holds no fleet, or its settings are wrong.
+    """
+    if not (directory / "bridge.toml").is_file():
+        problem = f"directory {directory} holds no fleet: it has no bridge.toml"
+        raise ConfigError(problem, "give the fleet's folder with -d, or run `server-bridge init`")
     return load_settings(directory / "bridge.toml").bridge.fleet
 
 

@@ -149,8 +149,9 @@ def test_file_that_is_no_model_is_named(tmp_path: Path, content: bytes | None, p
     path = tmp_path / "m.onnx"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(DataError, match=problem):
+    with pytest.raises(DataError, match=problem) as caught:
         build_bundle(path, tmp_path / "c.npz", ALL, tmp_path / "b")
+    assert caught.value.hint
 
 
 def test_taken_directory_is_refused(tmp_path: Path) -> None:

@@ -113,3 +113,10 @@ def test_a_file_that_is_no_data_is_named_with_the_way_out(tmp_path: Path, conten
         read_data(tmp_path / "d.npz", INPUTS, 3)
     assert "savez" in caught.value.hint
     assert "allow_pickle" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "problem"), [("none.npz", "does not exist"), (".", "is a directory")])
+def test_data_that_is_not_there_or_a_folder_says_what_to_give(tmp_path: Path, name: str, problem: str) -> None:
+    with pytest.raises(DataError, match=problem) as caught:
+        read_data(tmp_path / name, INPUTS, 3)
+    assert "an .npz file" in caught.value.hint

@@ -148,6 +148,7 @@ def test_the_reason_in_words_names_gateways(settings: str) -> None:
         (["cohorts", "--json", "explain", "g1"], "options stand before `explain`"),
         (["cohorts", "plot", "-o", "."], "is no file"),
         (["cohorts", "plot", "-o", "/dev/null"], "is no file"),
+        (["cohorts", "plot", "-o", "nowhere/x.svg"], "nowhere is no directory"),
     ],
 )
 def test_what_would_not_be_heard_or_would_be_written_over_is_refused(

@@ -6,7 +6,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from edge_agent.errors import ConfigError
+from server_bridge.cli.pki import app
 from server_bridge.pki.authority import Authority
 from server_bridge.releases.provision import init_fleet
 from tests.e2e.toy import toy_bundle
@@ -27,6 +30,14 @@ def founded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("fleet")
     init_fleet(directory / "bridge", toy_bundle(directory / "work").path, "toy", host="broker.plant", port=8883)
     return directory
+
+
+@pytest.mark.parametrize("command", ["init", "list", "bridge"])
+def test_a_folder_without_a_fleet_is_named_with_the_option_it_was_given_by(tmp_path: Path, command: str) -> None:
+    error = CliRunner().invoke(app, [command, "-d", str(tmp_path)]).exception
+    assert isinstance(error, ConfigError)
+    assert error.problem == f"directory {tmp_path} holds no fleet: it has no bridge.toml"
+    assert "-d" in error.hint
 
 
 @pytest.mark.long

@@ -144,6 +144,14 @@ def test_errors_name_the_path_and_the_remedy(tmp_path: Path) -> None:
         durable.write_file(tmp_path / "pointer.json", b"x", files=FailingDisk(2, OSError))
 
 
+def test_a_file_in_a_directorys_place_is_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_bytes(b"")
+    with pytest.raises(StorageError, match=r"taken: File exists.*choose another path"):
+        durable.make_directory(tmp_path / "taken")
+    with pytest.raises(StorageError, match="choose another path"):
+        durable.make_directory(tmp_path / "taken" / "below")
+
+
 def test_a_directory_that_is_there_is_not_replaced(tmp_path: Path) -> None:
     durable.write_directory(tmp_path / "bundle", {"a": b"1"})
     with pytest.raises(StorageError):

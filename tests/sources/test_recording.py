@@ -75,8 +75,16 @@ def test_absent_files_and_other_kinds_are_named(tmp_path: Path) -> None:
 def test_an_npy_file_under_the_wrong_name_is_refused(tmp_path: Path) -> None:
     with (tmp_path / "file.npz").open("wb") as file:
         np.save(file, np.zeros((3, 2)))
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="is not an NPZ file"):
         read_recording(tmp_path / "file.npz", [X])
+
+
+def test_text_under_the_name_is_refused_without_numpys_advice_to_unpickle_it(tmp_path: Path) -> None:
+    (tmp_path / "file.npz").write_text("time,x\n")
+    with pytest.raises(ConfigError, match="is not an NPZ file") as caught:
+        read_recording(tmp_path / "file.npz", [X])
+    assert "savez" in caught.value.hint
+    assert "pickle" not in str(caught.value)
 
 
 @settings(max_examples=150, deadline=None)
