@@ -21,7 +21,7 @@ from edge_agent.ota.updater import Parts, Updater
 from edge_agent.runtime.fleet_link import FleetLink
 from edge_agent.runtime.inbox import Inbox, Receivers
 from edge_agent.runtime.instance import STATUS_FILE
-from edge_agent.runtime.loaded import keep_what_is_loaded
+from edge_agent.runtime.loaded import keep_what_is_loaded, let_in_soon
 from edge_agent.runtime.local_work import LocalWork
 from edge_agent.runtime.orders import Orders
 from edge_agent.runtime.part import Part
@@ -98,6 +98,7 @@ class Agent:
         _log.info("agent_started", gateway=gateway, boot=self._boot_id, version=edge_agent.__version__)
         self._service.ready(f"serving as gateway {gateway}")
         keep_what_is_loaded()
+        let_in_soon()
         died = self._supervise(parts)
         self._service.stopping()
         self._link.say_goodbye()

@@ -21,7 +21,7 @@ from edge_agent.model.bundle import WEIGHTS, Bundle, load_bundle
 from edge_agent.ota.slot import Slot
 from edge_agent.ota.startup import confirm_start, startup
 from edge_agent.ota.weights_store import FIRST_VERSION, POINTER_FILE, Loaded, WeightsStore
-from edge_agent.runtime.loaded import keep_what_is_loaded
+from edge_agent.runtime.loaded import keep_what_is_loaded, let_in_soon
 from edge_agent.runtime.parts import make_sink, make_source
 from edge_agent.runtime.pipeline import Pipeline
 from edge_agent.serving.server import ModelServer
@@ -67,6 +67,7 @@ def serve_alone(
     watchdog = Watchdog(service, {"pipeline": pipeline.pulse})
     service.ready(f"serving alone: {problem.problem}")
     keep_what_is_loaded()
+    let_in_soon()
     try:
         return _until_mended(mended, pipeline, watchdog, stopping, probe_every_s)
     finally:

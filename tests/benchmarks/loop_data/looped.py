@@ -50,7 +50,7 @@ def agent(settings: Path, batch: int, passes: int = 1) -> dict[str, Any]:
     from edge_agent.link.outbox import Outbox
     from edge_agent.link.settings import TimeJudge
     from edge_agent.ota.floors import Floors
-    from edge_agent.runtime.loaded import keep_what_is_loaded
+    from edge_agent.runtime.loaded import keep_what_is_loaded, let_in_soon
     from edge_agent.runtime.model_in_service import ModelInService
     from edge_agent.runtime.pipeline import Pipeline
     from edge_agent.runtime.sample_records import SampleRecords
@@ -68,6 +68,7 @@ def agent(settings: Path, batch: int, passes: int = 1) -> dict[str, Any]:
         source.recorder_waits = model.pipeline.recordables.qsize
         records = SampleRecords(chosen, storage, outbox, model, flagged=lambda: None)
         keep_what_is_loaded()
+        let_in_soon()
         began_s, cpu_s = time.perf_counter(), time.process_time()
         records.recorder.start()
         model.pipeline.start()

@@ -21,7 +21,7 @@ from edge_agent.config import AgentSettings, load_settings
 from edge_agent.link.outbox import Outbox
 from edge_agent.link.settings import TimeJudge
 from edge_agent.ota.floors import Floors
-from edge_agent.runtime.loaded import keep_what_is_loaded
+from edge_agent.runtime.loaded import keep_what_is_loaded, let_in_soon
 from edge_agent.runtime.model_in_service import ModelInService
 from edge_agent.runtime.pipeline import Pipeline
 from edge_agent.runtime.sample_records import SampleRecords
@@ -122,6 +122,7 @@ def _serving(settings: AgentSettings, watch: Stopwatch) -> Iterator[Path]:
         model.pipeline = Pipeline(_source(chosen, model, watch), model.server, watch)
         records = SampleRecords(chosen, storage, outbox, model, flagged=lambda: None)
         keep_what_is_loaded()
+        let_in_soon()
         records.recorder.start()
         model.pipeline.start()
         try:
