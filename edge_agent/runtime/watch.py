@@ -261,8 +261,10 @@ class DriftWatch:
     def _after_labelled(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
         """All batches that are full now, and what waits if it alarms already."""
         cursor = self._standing.place.cursor
-        mine = (row for row in rows if at.place.judges(row.weights) and row.arrival > cursor)
-        self._buffer += [row for row in mine if row.part is not Part.UNFIT]  # a broken sensor is no drift
+        told = {weights for weights in {row.weights for row in rows} if at.place.judges(weights)}
+        self._buffer += [  # a broken sensor is no drift
+            row for row in rows if row.weights in told and row.arrival > cursor and row.part is not Part.UNFIT
+        ]
         size = self.rules.labelled.monitor.batch_size
         full = len(self._buffer) // size * size
         if full:

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,7 @@ class Monitors:
             else:
                 waiting = self.waiting[name]
                 for piece in pieces:
-                    waiting.add(piece)
+                    waiting.add(replace(piece, finite=True))  # as the agent's screen leaves them
                 while (whole := waiting.take()) is not None:
                     state, _ = module.step_many(params, state, whole)
                 waiting.settled()
