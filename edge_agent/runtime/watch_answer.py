@@ -15,6 +15,7 @@ from edge_agent.drift.observed import Labelled
 from edge_agent.drift.policy.severity import LOSS
 from edge_agent.drift.promise.blocks import dependence
 from edge_agent.drift.rises import clip_losses
+from edge_agent.drift.sequential.table import Distribution
 from edge_agent.wire.messages import FlagEvent
 
 REPAIRED_SHARE = 0.5
@@ -110,15 +111,31 @@ def no_worse_than(losses: NDArray[Any], samples: int, *, guess: float | None) ->
     finite = clip_losses(np.asarray(losses, np.float64), None)
     if len(finite) < _TIMES_AS_MANY * samples:
         return None
-    most = max(_FARTHEST * float(finite.max()), guess or 0.0)
-    inflation = dependence(finite).inflation
-    error = float(finite.std()) * math.sqrt(inflation * (1 / len(finite) + 1 / samples))
-    widened = WORSE_BY * (1 + _UNSURE * math.sqrt(inflation / len(finite)))
-    worse = max(widened * error, PLAIN_SHARE * (guess or 0.0))
-    before, lately = float(finite.mean()), float(finite[-samples:].mean())
+    one = _plainly_worse(finite, samples, dependence(finite).inflation, guess)
+    return None if one is None else one._replace(lately=float(finite[-samples:].mean()))
+
+
+def no_worse_than_usual(usual: Distribution, samples: int, *, inflation: float, guess: float | None) -> Asked | None:
+    """The same where the weights before have told too few losses: as what was usual says, by which they were judged.
+
+    Args:
+        usual: the losses that are usual for the weights before; of a bundle's own, those of its reference.
+        inflation: of a mean's variance by their autocorrelation.
+    """
+    rows = round(float(usual.counts.sum())) - 1  # without the one that is imagined
+    if rows < _TIMES_AS_MANY * samples:
+        return None
+    return _plainly_worse(usual.spread(min(rows, COMPARED_ROWS)), samples, inflation, guess)
+
+
+def _plainly_worse(losses: NDArray[np.float64], samples: int, inflation: float, guess: float | None) -> Asked | None:
+    most = max(_FARTHEST * float(losses.max()), guess or 0.0)
+    error = float(losses.std()) * math.sqrt(inflation * (1 / len(losses) + 1 / samples))
+    widened = WORSE_BY * (1 + _UNSURE * math.sqrt(inflation / len(losses)))
+    worse, before = max(widened * error, PLAIN_SHARE * (guess or 0.0)), float(losses.mean())
     if worse <= 0:
         return None
-    return Asked(before, before + worse / (1 - REPAIRED_SHARE), most=most, lately=lately, quarter=samples // QUARTERS)
+    return Asked(before, before + worse / (1 - REPAIRED_SHARE), most=most, lately=before, quarter=samples // QUARTERS)
 
 
 def with_losses(one: Asked, seen: Labelled, clip: float | None) -> Asked:

@@ -19,12 +19,15 @@ from edge_agent.drift.policy.severity import LOSS, Severity, kind_of_shift, matt
 from edge_agent.drift.policy.table import Verdict
 from edge_agent.drift.policy.verdict import Role, Ruling, judge
 from edge_agent.drift.rises import clip_losses
+from edge_agent.drift.sequential.params import LossLevelParams
+from edge_agent.drift.sequential.state import LossLevelState
 from edge_agent.errors import DataError
 from edge_agent.runtime.watch_answer import (
     COMPARED_ROWS,
     RENEWED_AT_MOST,
     Asked,
     no_worse_than,
+    no_worse_than_usual,
     unanswered,
     with_losses,
 )
@@ -201,6 +204,8 @@ class Judging:
     def before_activation(self, at: Standing) -> Asked | None:
         """What new weights are to be compared with that answer no flag; None: too little is known to compare.
 
+        The latest losses by the weights before; of weights that have told too few, those usual to the monitor then:
+        a gateway that has just started, and gets its fleet's release at once, would never be judged by the reference.
         Where a season is learned anew with the weights nothing is compared.
 
         Args:
@@ -216,7 +221,15 @@ class Judging:
         except DataError as error:
             _log.warning("new_weights_not_compared", problem=str(error))
             return None
-        return no_worse_than(losses, self._warm_up_samples, guess=self.rules.worst_loss)
+        guess = self.rules.worst_loss
+        return no_worse_than(losses, self._warm_up_samples, guess=guess) or self._no_worse_than_usual(at, guess)
+
+    def _no_worse_than_usual(self, at: Standing, guess: float | None) -> Asked | None:
+        monitor = self.rules.labelled.monitor
+        state, params = at.states[monitor.name], monitor.params
+        if not isinstance(state, LossLevelState) or not isinstance(params, LossLevelParams) or state.warmup_left:
+            return None
+        return no_worse_than_usual(state.distribution, self._warm_up_samples, inflation=params.inflation, guess=guess)
 
     @property
     def _warm_up_samples(self) -> int:

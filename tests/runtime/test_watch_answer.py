@@ -117,6 +117,24 @@ def test_the_losses_level_is_asked_as_well(tmp_path: Path, bundle: Bundle) -> No
     gateway.parts.close()
 
 
+@pytest.mark.parametrize(("wrong", "flags"), [(True, 1), (False, 0)])
+def test_a_release_that_comes_at_the_start_is_judged_by_the_reference(
+    tmp_path: Path, bundle: Bundle, wrong: bool, flags: int
+) -> None:
+    """A stream that has drifted already would else be usual for ever."""
+    whole = watched_bundle(bundle)
+    gateway = Gateway(tmp_path, whole, rules_of(whole, label_free="off"))
+    gateway.parts.activate(OWN, 1)
+    assert gateway.serve(2 * SIZE - 1, label=True) == 0
+    gateway.parts.activate("d" * 64, 2)
+    gateway.restart()
+    warm_up = gateway.parts.watch.rules.labelled.monitor.params.warmup_batches
+    assert gateway.serve((warm_up - 1) * SIZE, label=True, wrong=wrong) == 0
+    assert gateway.serve(SIZE, label=True, wrong=wrong) == flags
+    assert [flag.shift for flag in gateway.flags] == ["activation"] * flags
+    gateway.parts.close()
+
+
 def test_weights_that_are_worse_than_those_before_are_flagged_though_no_flag_stood(stream: Stream) -> None:
     assert stream.feed(GOOD * 8) == 0
     stream.parts.activate(WEIGHTS[1])
