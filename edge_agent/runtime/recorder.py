@@ -176,9 +176,11 @@ class Recorder(ThreadPart):
             for batch, served in parts:
                 if (laid := served.overlay) is not None:
                     self._counts.overlaid(laid.digest, laid.release, laid.batches)
-                rows += self._store.add(batch, served, now_s)
+                rows += self._store.add(batch, served, now_s, settles=False)
             if labels:
                 rows += self._store.label(labels, now_s)
+            if parts:
+                self._store.settle(now_s)
             self._counts.add(rows)
             self._screening.save()
         return rows, parts

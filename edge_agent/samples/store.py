@@ -116,10 +116,13 @@ class SampleStore:
             )
         self._retention = Retention(db, self._recent, self._older, self._reservoir, room, label_wait_s=label_wait_s)
 
-    def add(self, batch: SampleBatch, predicted: Predicted, now_s: float) -> list[LabelledRow]:
+    def add(self, batch: SampleBatch, predicted: Predicted, now_s: float, *, settles: bool = True) -> list[LabelledRow]:
         """Store served samples; those whose label was there before are returned, joined.
 
         A sample whose id is stored already is ignored and counted.
+
+        Args:
+            settles: False: :meth:`settle` is called in the same transaction, after the labels that come with these.
 
         Raises:
             DataError: lengths, shapes, an id or a time are wrong; nothing is stored then.
@@ -143,9 +146,20 @@ class SampleStore:
                 )
                 self._recent.add(made, primary_outputs(predicted, fresh), features)
                 joined = self._join.meet(made.first, made.ids)
-            self._retention.apply(self._recent.numbers.newest(), now_s)
+            if settles:
+                self._retention.apply(self._recent.numbers.newest(), now_s)
             self._recent.flush()
         return joined
+
+    def settle(self, now_s: float) -> None:
+        """Bring what is held within its bounds.
+
+        A sample leaves whether or not its label has come: labels of the same transaction are taken before, or those
+        of a batch that is larger than the room would meet nothing.
+        """
+        with self._changing():
+            self._retention.apply(self._recent.numbers.newest(), now_s)
+            self._recent.flush()
 
     def label(self, labels: Sequence[Label], now_s: float) -> list[LabelledRow]:
         """Take labels as they come; those that met a sample are returned, in order of arrival.

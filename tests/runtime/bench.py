@@ -39,6 +39,7 @@ class Parts:
     samples_bytes: int | None = None
     rules: WatchRules | None = None
     screen: Screen | None = None
+    room: int = 10_000
     agent_db: Database = field(init=False)
     samples_db: Database = field(init=False)
 
@@ -52,7 +53,7 @@ class Parts:
             inputs=manifest.inputs,
             classes=CLASSES,
             proof_share=0.0,
-            max_samples=10_000,
+            max_samples=self.room,
             label_wait_s=10**9,
         )
         self.counts = HoldoutCounts(self.samples_db, kind=manifest.kind, loss=manifest.loss, bucket_s=1000.0)
@@ -81,7 +82,7 @@ class Parts:
         """As after a kill: what no transaction has committed is gone."""
         active = self.server.active
         self.close()
-        again = Parts(self.path, self.bundle, rule or self.rule, self.samples_bytes, self.rules, self.screen)
+        again = Parts(self.path, self.bundle, rule or self.rule, self.samples_bytes, self.rules, self.screen, self.room)
         again.server.swap(active)
         return again
 

@@ -81,6 +81,23 @@ def test_labels_that_come_before_their_samples_are_judged_too(parts: Parts) -> N
         wait(lambda: one.flagged == 1, "the flag")
 
 
+def test_labels_that_come_with_more_samples_than_the_store_has_room_for_are_joined(
+    tmp_path: Path, bundle: Bundle
+) -> None:
+    """Room by bytes may be for fewer samples than one transaction, or one read, has."""
+    parts = Parts(tmp_path, bundle, room=6)
+    one = Running(parts)
+    one.put(0, [False] * 40, holdout=True)
+    for first in range(40, 80, BATCH):
+        one.put(first, LOW, holdout=True)
+    one.recorder.start()
+    one.stop()
+    held = parts.store.counts
+    assert (held.labelled, held.evicted_samples, held.early_labels) == (6, 74, 0)
+    assert parts.counted() == {0: (80, 80)}
+    parts.close()
+
+
 def test_a_stop_writes_what_waits(parts: Parts) -> None:
     one = Running(parts)
     for first in range(0, 800, BATCH):
