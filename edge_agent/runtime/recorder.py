@@ -12,7 +12,7 @@ from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.link.service import Pulse
 from edge_agent.runtime.gathering import GATHERED_SAMPLES, Part, Waiting, gather, put_together
 from edge_agent.runtime.part import ThreadPart
-from edge_agent.runtime.pipeline import Recordable
+from edge_agent.runtime.pipeline import QUEUE_BATCHES, Recordable
 from edge_agent.runtime.screening import Screening
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.samples.holdout import HoldoutCounts
@@ -26,6 +26,8 @@ STORAGE_PAUSE_S = 1.0
 LINGER_S = 0.005
 LINGERS = 4
 """A transaction is worth its cost: at 100 Hz it holds two or three samples, from a fast source hundreds."""
+READS_WAITED_FOR = QUEUE_BATCHES // 2
+"""At most: what comes while the queue is full goes unrecorded."""
 _log = structlog.get_logger(__name__)
 
 
@@ -106,9 +108,9 @@ class Recorder(ThreadPart):
         return gather(self._recordables, first, most_samples=self._gathered_samples)
 
     def _enough_after(self, first: Recordable) -> int:
-        """Reads that fill a transaction, if they are as large as the first."""
+        """Reads that fill a transaction, if they are as large as the first; or half of what may wait."""
         samples = len(first.labels) if first.batch is None else len(first.batch.ids)
-        return self._gathered_samples // max(1, samples)
+        return min(READS_WAITED_FOR, self._gathered_samples // max(1, samples))
 
     def _guarded(self, items: list[Recordable]) -> None:
         """A full or failing disk costs what was at hand, never the thread."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_agent.model.bundle import Bundle
-from edge_agent.runtime.pipeline import Recordable
+from edge_agent.runtime.pipeline import QUEUE_BATCHES, Recordable
 from edge_agent.runtime.recorder import Recorder
 from edge_agent.samples.record import Label
 from tests.runtime.bench import BATCH, Parts, deny, permit, samples, served
@@ -96,6 +96,17 @@ def test_labels_that_come_with_more_samples_than_the_store_has_room_for_are_join
     assert (held.labelled, held.evicted_samples, held.early_labels) == (6, 74, 0)
     assert parts.counted() == {0: (80, 80)}
     parts.close()
+
+
+def test_it_waits_for_no_more_reads_than_fill_half_of_the_queue(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of reads of one sample a transaction holds more than may wait: the pipeline would drop what comes meanwhile."""
+    monkeypatch.setattr("edge_agent.runtime.recorder.LINGER_S", NEVER_S)
+    one = Running(parts)
+    for first in range(QUEUE_BATCHES // 2 + 1):
+        one.put(first, [False])
+    one.recorder.start()
+    wait(lambda: parts.store.counts.labelled == QUEUE_BATCHES // 2 + 1, "what waited")
+    one.stop()
 
 
 def test_a_stop_writes_what_waits(parts: Parts) -> None:
