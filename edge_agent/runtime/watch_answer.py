@@ -14,7 +14,7 @@ from edge_agent.drift.finding import Attribution, Finding
 from edge_agent.drift.observed import Labelled
 from edge_agent.drift.policy.severity import LOSS
 from edge_agent.drift.promise.blocks import dependence
-from edge_agent.drift.rises import clip_losses
+from edge_agent.drift.rises import LOSS_CAP, clip_losses
 from edge_agent.drift.sequential.table import Distribution
 from edge_agent.wire.messages import FlagEvent
 
@@ -129,7 +129,7 @@ def no_worse_than_usual(usual: Distribution, samples: int, *, inflation: float, 
 
 
 def _plainly_worse(losses: NDArray[np.float64], samples: int, inflation: float, guess: float | None) -> Asked | None:
-    most = max(_FARTHEST * float(losses.max()), guess or 0.0)
+    most = min(max(_FARTHEST * float(losses.max()), guess or 0.0), LOSS_CAP)  # those before are clipped there, too
     error = float(losses.std()) * math.sqrt(inflation * (1 / len(losses) + 1 / samples))
     widened = WORSE_BY * (1 + _UNSURE * math.sqrt(inflation / len(losses)))
     worse, before = max(widened * error, PLAIN_SHARE * (guess or 0.0)), float(losses.mean())

@@ -48,6 +48,16 @@ def test_odd_streams_are_seldom_taken_for_harm(stream: Stream, most: int) -> Non
     assert found <= most
 
 
+@pytest.mark.parametrize("guess", [None, GUESS])
+@pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
+def test_losses_that_are_no_numbers_before_and_after_are_no_harm(share: float, guess: float | None) -> None:
+    """Seed 11, 30 activations that change nothing: one that is not finite counts the same before and after."""
+    rng = np.random.default_rng(11)
+    for _ in range(30):
+        losses = np.where(rng.random(BEFORE + AFTER) < share, np.nan, rng.random(BEFORE + AFTER))
+        assert not flagged(losses[:BEFORE], losses[BEFORE:], guess=guess)
+
+
 @pytest.mark.parametrize("share", [0.5, 1.0])
 def test_weights_that_are_worse_throughout_are_flagged_among_bursts_and_without(share: float) -> None:
     """Seed 8: mistakes in half of the samples or all, where one in twenty was one."""
