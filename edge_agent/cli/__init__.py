@@ -21,9 +21,15 @@ from edge_agent.link.interrupt import quiet_while_loading
 # agent needs none, and must weigh and verify the same whatever else its Python has: 12 MB less (measured).
 KEPT_OUT = ("cryptography", "greenlet", "rich")
 
+BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""numpy's products would else start a thread a core, which spin for what comes next: the monitors of pictures then took
+twice the processor time, from the predictions' core too (measured). They are read when numpy is loaded."""
+
 
 def main() -> None:
     """The program's entry point."""
+    for name in BLAS_THREADS:
+        os.environ.setdefault(name, "1")
     for name in KEPT_OUT:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]  # None is how an import is barred
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # nor is anything checked by what else is installed

@@ -6,6 +6,7 @@ The loop of ``agent_loop`` at batch 32, on bundles whose references are long eno
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from edge_agent.cli import BLAS_THREADS
 from edge_agent.runtime.screening import Screening
 from edge_agent.runtime.watch import DriftWatch
 from tests.benchmarks.drift_data.streams import BATCH
@@ -38,7 +40,8 @@ def run() -> list[dict[str, Any]]:
     rows = []
     for net, count in ROWS.items():
         words = [sys.executable, "-m", "tests.benchmarks.drift_data.share", net, str(count)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False)
+        one_thread = {**os.environ, **dict.fromkeys(BLAS_THREADS, "1")}  # as the agent's own start has it
+        done = subprocess.run(words, capture_output=True, text=True, timeout=RUN_S, check=False, env=one_thread)
         if done.returncode:
             raise RuntimeError(f"{' '.join(words)}: {done.stderr[-2000:]}")
         rows.append(json.loads(done.stdout.splitlines()[-1]))
