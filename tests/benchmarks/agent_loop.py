@@ -51,7 +51,7 @@ class Loop:
 
 
 ALL_MONITORS = 2_000
-"""Rows of a reference on which every default monitor is calibrated; on 200 only `loss-rise`, `arrivals` and `faults`."""
+"""Rows of a reference on which each default monitor is calibrated; on 200 only `loss-rise`, `arrivals` and `faults`."""
 LOOPS = (
     Loop("mlp", 1, 20_000, 0.25, passes=25),
     Loop("cnn", 32, 8_192, 0.90, passes=16),
