@@ -10,7 +10,8 @@ from os import kill
 from pathlib import Path
 from random import Random
 
-from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
+from edge_agent.drift.policy.catalogue import KINDS as MONITORS
+from edge_agent.drift.policy.verdict import Role
 from edge_agent.runtime.watch_standing import WATCH
 from server_bridge.demo.settings_files import Value, amend
 from tests.broker import Mosquitto, new_mosquitto
@@ -25,6 +26,7 @@ WORKER_WAIT_S = 90.0
 LONGEST_LIFE_S = 0.5
 HOLD_S = 5.0
 LONGEST_ABSENCE_S = 1.5
+LABELLED = tuple(name for name, kind in MONITORS.items() if kind.role is Role.LABELLED)
 _WORKER = b"edge_agent.training.worker"
 
 
@@ -110,13 +112,14 @@ class Victims:
             self.fleet.start_agent(gateway)
 
     def _has_judged(self, gateway: str) -> bool:
-        """Whether the monitor has a batch to compare with; the first ones are clean."""
+        """Whether a monitor of losses has judged something; the first samples are clean."""
         path = self.fleet.agent_settings(gateway).with_name("data") / "agent.db"
         if not path.exists():
             return False
         with suppress(sqlite3.OperationalError), closing(sqlite3.connect(path)) as database:  # no table yet
             rows = database.execute("SELECT state FROM watch WHERE name = ?", (WATCH,))
-            return any(json.loads(row[0])["batches"].get(LOSS_RISE, 0) > 0 for row in rows)
+            judged = [json.loads(row[0])["batches"] for row in rows]
+            return any(batches.get(name, 0) > 0 for batches in judged for name in LABELLED)
         return False
 
     def _drifted(self, gateway: str) -> Path:
