@@ -21,11 +21,13 @@ from server_bridge.cohorts.returns import ReturnRule
 from server_bridge.cohorts.selectors import DefaultSelector, ParamSelector
 from server_bridge.flower.addressing import Addressing
 from server_bridge.flower.defence import Defence
+from server_bridge.flower.departures import Departures, departures
 from server_bridge.flower.drifts import DriftBook, Flagged
 from server_bridge.flower.fedavg_options import FedAvgOptions
 from server_bridge.flower.formation import Formation
 from server_bridge.flower.known import KnownConcepts
 from server_bridge.flower.mixtures import MixtureRule, MixtureWatch
+from server_bridge.flower.parts import Parts
 from server_bridge.flower.records import (
     common_metrics,
     to_metric_record,
@@ -118,18 +120,21 @@ class CLMA(FedAvg):
         self.reconverged = reconverged
         self.aggregation = aggregation or Aggregation()
         self.registry = CohortRegistry(new_cohort_id)
-        choice = candidate_rule or CandidateRule()
-        self._known = KnownConcepts(recognition, candidates, choice, self.param_selector, best_start)
-        self._formation = Formation(
-            self.registry, self.param_selector, self._known, return_rule, recognition, self._model_of
+        known = KnownConcepts(
+            recognition, candidates, candidate_rule or CandidateRule(), self.param_selector, best_start
+        )
+        self._parts = Parts(
+            registry=self.registry,
+            drifts=DriftBook(flagged, loss_gamma),
+            known=known,
+            formation=Formation(self.registry, self.param_selector, known, return_rule, recognition, self._model_of),
+            defence=defence or Defence(),
+            steps=StepGuard(step_rule),
+            mixtures=MixtureWatch(mixture_rule, self.cohorter, self.param_selector),
         )
         self._addressing = Addressing(
             self.registry, self.arrayrecord_key, self.configrecord_key, numbered=new_cohort_id is None
         )
-        self._defence = defence or Defence()
-        self._steps = StepGuard(step_rule)
-        self._mixtures = MixtureWatch(mixture_rule, self.cohorter, self.param_selector)
-        self._drifts = DriftBook(flagged, loss_gamma)
         self._reference: Model | None = None
         self._sent: dict[ClientId, tuple[CohortId, Model]] = {}
         self._refused: dict[ClientId, Refusal] = {}
@@ -152,12 +157,12 @@ class CLMA(FedAvg):
     @property
     def noted(self) -> dict[ClientId, Refusal]:
         """Whose update of the latest round was shortened before it counted, and why."""
-        return self._defence.noted
+        return self._parts.defence.noted
 
     @property
     def regrouped(self) -> set[ClientId]:
         """Clients that this adaptation has regrouped."""
-        return self._drifts.regrouped
+        return self._parts.drifts.regrouped
 
     def place(self, members: Mapping[ClientId, CohortId], models: Mapping[CohortId, Model]) -> None:
         """Take membership and weights from elsewhere, such as the releases in force.
@@ -179,14 +184,9 @@ class CLMA(FedAvg):
 
     def end_adaptation(self) -> None:
         """Forget what counts within one adaptation: losses, who was regrouped, the reference."""
-        self._drifts.clear()
-        self._defence.clear()
-        self._steps.clear()
-        self._mixtures.clear()
-        self._known.end_adaptation()
+        self._parts.end_adaptation()
         self._reference = None
         self._sent.clear()
-        self._formation.end_adaptation()
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -196,14 +196,14 @@ class CLMA(FedAvg):
         messages = list(super().configure_train(server_round, arrays, config, grid))
         clients = [message.metadata.dst_node_id for message in messages]
         self._enter(clients, arrays)
-        flagged = self._drifts.announced(server_round) & set(clients)
+        flagged = self._parts.drifts.announced(server_round) & set(clients)
         self._ask(server_round, flagged, set(clients), grid)
-        starts = self._known.starts
+        starts = self._parts.known.starts
         self._addressing.address(messages, starts)
         self._sent = {client: self._current(client) for client in clients}
         self._sent |= {client: (cohort, self.registry.params(cohort)) for client, cohort in starts.items()}
         if isinstance(self.cohorter, Cohorter) and self.cohorter.uses_reliability:
-            settled = self._known.moved | self._known.stayed | self.regrouped
+            settled = self._parts.known.moved | self._parts.known.stayed | self.regrouped
             self._addressing.ask_reliability(messages, flagged - settled)
         return messages
 
@@ -224,69 +224,51 @@ class CLMA(FedAvg):
         if not updates:
             self.registry.snapshot()
             return None, None
-        settled = self._known.moved | self._known.stayed
-        drifted = self._drifts.drifted(server_round, updates) - settled
-        self._drifts.regroup(self._known.moved & {update.client for update in updates})
-        self._known.learn(updates, drifted)
-        refuted = self._known.refuted(u for u in updates if u.client not in drifted)
         reference = self._reference or self._mean_of([u.base for u in updates], updates)
-        leaving = drifted | {update.client for group in refuted for update, _ in group}
-        back = self._steps.judge(update for update in updates if update.client not in leaving)
-        opposing = self._defence.opposing(updates, leaving, self._steps.harmed)
-        parted = set(opposing) - settled - self.regrouped
-        drifted, leaving = drifted | parted, leaving | parted
-        updates = self._withstand(updates, opposing, parted)
-        waiting = leaving | settled | self._known.on_trial
-        mixed = self._mixtures.look(u for u in updates if u.client not in waiting and u.cohort not in back)
-        self._defence.note(mixed)
-        drifted, leaving = drifted | set(mixed), leaving | set(mixed)
-        for client in sorted(leaving):
+        leaving = departures(self._parts, server_round, updates)
+        self._refuse(leaving.refused)
+        updates = leaving.counting(updates)
+        created, merged = self._regroup(updates, leaving, reference)
+        self._parts.forget()
+        self.registry.snapshot()
+        self._reference = self._mean_of([u.params for u in self._parts.defence.as_counted(updates)], updates)
+        metrics = self.train_metrics_aggr_fn(_contents(updates), self.weighted_by_key)
+        metrics.update(self._counts(leaving, len(created), merged))
+        return to_record(self._reference), metrics
+
+    def _regroup(
+        self, updates: Sequence[ClientUpdate], leaving: Departures, reference: Model
+    ) -> tuple[list[CohortId], int]:
+        """Average who stays and group who leaves; the new cohorts, and how many have merged."""
+        for client in sorted(leaving.leaving):
             self.registry.quarantine(client)
-        self._average([update for update in updates if update.client not in leaving], back)
-        created = self._formation.regroup(self.cohorter, updates, drifted, reference)
-        created += [self._formation.part(group) for group in refuted]
-        self._drifts.regroup(drifted)
+        self._average([update for update in updates if update.client not in leaving.leaving], leaving.back)
+        created = self._parts.formation.regroup(self.cohorter, updates, leaving.regrouped, reference)
+        created += [self._parts.formation.part(group) for group in leaving.refuted]
+        self._parts.drifts.regroup(leaving.regrouped)
         self.registry.clear_quarantine()
         self.registry.prune_empty()
-        self._formation.dissolve(updates, created)
-        merged = self._merge(created)
-        self._known.forget(self.registry.cohort_ids)
-        self._formation.forget()
-        self._steps.forget(self.registry.cohort_ids)
-        self._mixtures.forget(self.registry.cohort_ids)
-        self.registry.snapshot()
-        self._reference = self._mean_of([u.params for u in self._defence.as_counted(updates)], updates)
-        metrics = self.train_metrics_aggr_fn(_contents(updates), self.weighted_by_key)
-        metrics["clma-num-cohorts"] = len(self.registry.cohort_ids)
+        self._parts.formation.dissolve(updates, created)
+        return created, self._merge(created)
+
+    def _counts(self, leaving: Departures, created: int, merged: int) -> dict[str, int]:
+        """What a round did to the cohorts, as metrics."""
         recognised = {move.client for move in self.registry.round_moves if move.reason == "recognised"}
-        metrics["clma-num-drifted"] = len(drifted | recognised)
-        metrics["clma-num-new-cohorts"] = len(created)
-        metrics["clma-num-merged-cohorts"] = merged
-        if back:
-            metrics["clma-num-steps-back"] = len(back)
-        if self._known.active:
-            metrics["clma-num-recognised"] = len(recognised)
-        return to_record(self._reference), metrics
+        counts = {
+            "clma-num-cohorts": len(self.registry.cohort_ids),
+            "clma-num-drifted": len(leaving.regrouped | recognised),
+            "clma-num-new-cohorts": created,
+            "clma-num-merged-cohorts": merged,
+        }
+        if leaving.back:
+            counts["clma-num-steps-back"] = len(leaving.back)
+        if self._parts.known.active:
+            counts["clma-num-recognised"] = len(recognised)
+        return counts
 
     def export_state(self) -> StrategyState:
         """All that is remembered between two rounds."""
-        models = {f"cohort/{cohort}": dict(self.registry.params(cohort)) for cohort in self.registry.cohort_ids}
-        reference = {} if self._reference is None else {"reference": dict(self._reference)}
-        splits, origins = self._formation.export()
-        steps, kept = self._steps.export()
-        document = {
-            "registry": self.registry.export(),
-            **self._drifts.export(),
-            "splits": splits,
-            "known": self._known.export(),
-            "opposition": self._defence.export(),
-            "steps": steps,
-            "mixtures": self._mixtures.export(),
-        }
-        began = {f"origin/{cohort}": model for cohort, model in origins.items()}
-        trials = {f"trial/{name}": model for name, model in self._known.export_models().items()}
-        before = {f"kept/{cohort}": dict(model) for cohort, model in kept.items()}
-        return StrategyState(document=document, tensors={**models, **reference, **began, **trials, **before})
+        return self._parts.export(self._reference)
 
     def import_state(self, state: StrategyState) -> None:
         """Go on from where :meth:`export_state` was called.
@@ -294,28 +276,12 @@ class CLMA(FedAvg):
         Raises:
             DataError: the state is not of this strategy.
         """
-        models, origins = state.group("cohort/"), state.group("origin/")
-        try:
-            self.registry.restore(state.document["registry"], models)
-            self._drifts.restore(state.document)
-            if "known" in state.document:  # absent in a state of an older version
-                self._known.restore(state.document["known"], state.group("trial/"))
-            self._defence.restore(state.document.get("opposition", []))
-            self._steps.restore(state.document.get("steps", []), state.group("kept/"))
-            self._mixtures.restore(state.document.get("mixtures", {}))
-            self._formation.restore(state.document.get("splits", {}), origins)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"the stored state is not CLMA's: {error!r}") from error
-        self._reference = state.tensors.get("reference")
+        self._reference = self._parts.restore(state)
         self._sent.clear()
 
     def export_memory(self) -> StrategyState:
         """What the next adaptation needs to know of this one, beside memberships and weights."""
-        splits, origins = self._formation.export()
-        return StrategyState(
-            document={"known": self._known.export_memory(), "splits": splits},
-            tensors={f"origin/{cohort}": model for cohort, model in origins.items()},
-        )
+        return self._parts.export_memory()
 
     def import_memory(self, memory: StrategyState) -> None:
         """Know what an adaptation before left, after :meth:`place`.
@@ -323,11 +289,7 @@ class CLMA(FedAvg):
         Raises:
             DataError: it is not of this strategy.
         """
-        try:
-            self._known.restore_memory(memory.document["known"], self.registry.cohort_ids)
-            self._formation.restore(memory.document.get("splits", {}), memory.group("origin/"))
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"the stored memory is not CLMA's: {error!r}") from error
+        self._parts.restore_memory(memory)
 
     def _enter(self, clients: Iterable[ClientId], arrays: ArrayRecord) -> None:
         self.registry.ensure_root(sorted(clients))
@@ -336,30 +298,36 @@ class CLMA(FedAvg):
 
     def _ask(self, server_round: int, flagged: Set[ClientId], sampled: Set[ClientId], grid: Grid) -> None:
         """Let flagged clients, and members of small cohorts whose split was doubtful, evaluate known models."""
-        self._known.begin_round()
-        if not self._known.asks:
+        self._parts.known.begin_round()
+        if not self._parts.known.asks:
             return
-        due = self._formation.due()
+        due = self._parts.formation.due()
         doubtful = {client for cohort in due for client in self.registry.members(cohort)} & sampled
         reasons: dict[ClientId, Reason] = {
             **dict.fromkeys(doubtful, "returned"),
             **dict.fromkeys(flagged, "recognised"),
         }
-        preferred = self._known.ask(server_round, reasons, self.registry, grid, self._addressing.numbered)
-        self._formation.looked_at(due, preferred)
-        for client in self._known.moved:
-            self._formation.confirm(preferred[client])
+        preferred = self._parts.known.ask(server_round, reasons, self.registry, grid, self._addressing.numbered)
+        self._parts.formation.looked_at(due, preferred)
+        for client in self._parts.known.moved:
+            self._parts.formation.confirm(preferred[client])
         self.registry.prune_empty()
 
     def _read(self, replies: Iterable[Message]) -> list[ClientUpdate]:
         """Usable replies in the order of client ids; the rest goes to :attr:`refused`."""
-        updates, self._refused = read_replies(
+        self._refused = {}
+        updates, refused = read_replies(
             replies, lambda client: self._sent.get(client) or self._current(client), self.weighted_by_key
         )
-        for client, refusal in self._refused.items():
-            logger.warning("reply_not_averaged", node=client, reason=refusal.reason, detail=refusal.detail)
+        self._refuse(refused)
         self.registry.ensure_root([update.client for update in updates])
         return updates
+
+    def _refuse(self, refused: Mapping[ClientId, Refusal]) -> None:
+        """Tell of replies that do not count."""
+        for client, refusal in refused.items():
+            logger.warning("reply_not_averaged", node=client, reason=refusal.reason, detail=refusal.detail)
+        self._refused |= refused
 
     def _current(self, client: ClientId) -> tuple[CohortId, Model]:
         self.registry.ensure_root([])
@@ -372,25 +340,14 @@ class CLMA(FedAvg):
             mine = [update for update in updates if self.registry.cohort_of(update.client) == cohort]
             if cohort in back:
                 self.registry.set_params(cohort, back[cohort])
-                self._defence.note({update.client: TAKEN_BACK for update in mine})
+                self._parts.defence.note({update.client: TAKEN_BACK for update in mine})
                 logger.info("step_taken_back", cohort=cohort, members=[update.client for update in mine])
             elif mine:
-                self.registry.set_params(cohort, self._steps.step(cohort, mine[0].base, self._model_of(mine)))
-
-    def _withstand(
-        self, updates: Sequence[ClientUpdate], opposing: Mapping[ClientId, Refusal], parted: Set[ClientId]
-    ) -> list[ClientUpdate]:
-        """The updates without those of clients that work against their cohort and were regrouped before."""
-        self._defence.note({client: opposing[client] for client in parted})
-        refused = {client: why for client, why in opposing.items() if client not in parted}
-        for client, refusal in refused.items():
-            logger.warning("reply_not_averaged", node=client, reason=refusal.reason, detail=refusal.detail)
-        self._refused |= refused
-        return [update for update in updates if update.client not in refused]
+                self.registry.set_params(cohort, self._parts.steps.step(cohort, mine[0].base, self._model_of(mine)))
 
     def _model_of(self, group: Sequence[ClientUpdate]) -> Model:
-        models = [update.params for update in self._defence.counted(group)]
-        return self.aggregation.combine(models, self._defence.weights(group))
+        models = [update.params for update in self._parts.defence.counted(group)]
+        return self.aggregation.combine(models, self._parts.defence.weights(group))
 
     def _mean_of(self, models: Sequence[Mapping[str, NDArray[Any]]], updates: Sequence[ClientUpdate]) -> Model:
         return self.aggregation.combine(models, [update.examples for update in updates])
