@@ -1,5 +1,6 @@
 """Merges that an operator asks for, with the real store, controller and lineage around a fleet in memory."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,17 @@ def _parted_in_two(made: Bench) -> Bench:
     made.look()
     made.clock.now_s += 60.0
     return made
+
+
+def _merged_and_adapted_again(side: Bench) -> Mapping[str, str]:
+    """c2 goes into c1, then g5 drifts: the cohorts after that adaptation."""
+    ask(side, "c2", "c1")
+    side.look()
+    side.flag("g5")
+    side.clock.now_s += 10
+    side.look()
+    assert side.reasons()[-1] == "adaptation-done:released"
+    return side.releases.members(side.bundle)
 
 
 def ask(side: Bench, gone: str, kept: str, *, unlike: bool = True) -> int:
@@ -135,13 +147,7 @@ def test_while_an_adaptation_runs_it_waits_and_its_release_is_of_what_came_out(s
 
 def test_the_next_adaptation_goes_on_from_the_merged_cohort(tmp_path: Path) -> None:
     side = _parted_in_two(Bench(tmp_path, fleet(), StrategySettings(part_mixed=False), rounds=2))
-    ask(side, "c2", "c1")
-    side.look()
-    side.flag("g5")
-    side.clock.now_s += 10
-    side.look()
-    assert side.reasons()[-1] == "adaptation-done:released"
-    members = side.releases.members(side.bundle)
+    members = _merged_and_adapted_again(side)
     assert [members[gateway] for gateway in ("g1", "g2", "g3", "g4")] == ["c1"] * 4
     first = next(record for record in side.store.adaptations.rounds("a2") if record.weights)
     assert set(first.weights) >= {"root", "c1"}
@@ -149,13 +155,7 @@ def test_the_next_adaptation_goes_on_from_the_merged_cohort(tmp_path: Path) -> N
 
 
 def test_a_merge_of_what_pulls_apart_is_undone_in_the_next_adaptation(side: Bench) -> None:
-    ask(side, "c2", "c1")
-    side.look()
-    side.flag("g5")
-    side.clock.now_s += 10
-    side.look()
-    assert side.reasons()[-1] == "adaptation-done:released"
-    members = side.releases.members(side.bundle)
+    members = _merged_and_adapted_again(side)
     parted = {cohort: [g for g in ("g1", "g2", "g3", "g4") if members[g] == cohort] for cohort in members.values()}
     assert sorted(filter(None, parted.values())) == [["g1", "g2"], ["g3", "g4"]]
     assert members["g1"] == "c1"

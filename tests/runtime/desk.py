@@ -1,14 +1,19 @@
 """A bridge's command desk for one gateway, and that gateway's orders without a broker."""
 
+import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from edge_agent.link.database import Database, open_database
+from edge_agent.link.events import Connected, SessionEvent, Subscription
+from edge_agent.link.session import MqttSession
+from edge_agent.link.settings import BrokerSettings
 from edge_agent.ota.command_keys import verify_signature
 from edge_agent.runtime.orders import OrderFailed, Orders
 from edge_agent.wire.blobs import BlobReference
@@ -213,3 +218,18 @@ def begin(desk: Desk, command_id: str) -> None:
     before = len(desk.worker.begun)
     assert statuses(desk.order(command_id))[-1] == "accepted"
     wait(lambda: len(desk.worker.begun) > before, f"the worker to begin {command_id}")
+
+
+@contextmanager
+def bridge_session(broker: BrokerSettings, topic: str) -> Iterator[tuple[MqttSession, "queue.Queue[SessionEvent]"]]:
+    """A bridge that is connected and listens to a topic, and what it hears."""
+    heard: queue.Queue[SessionEvent] = queue.Queue(100)
+    bridge = MqttSession(
+        broker, "bridge", clean_start=True, session_expiry_s=0, inbox=heard, subscriptions=[Subscription(topic)]
+    )
+    bridge.start()
+    try:
+        assert isinstance(heard.get(timeout=WAIT_S), Connected)
+        yield bridge, heard
+    finally:
+        bridge.stop(2.0)

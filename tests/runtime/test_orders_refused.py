@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_agent.link.events import Connected, Published, Received, SessionEvent, Subscription
+from edge_agent.link.events import Published, Received, SessionEvent, Subscription
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.ota.command_keys import verify_signature
@@ -29,6 +29,7 @@ from tests.runtime.desk import (
     WAIT_S,
     Desk,
     Signer,
+    bridge_session,
     statuses,
 )
 
@@ -98,51 +99,40 @@ def test_no_signature_bytes_make_the_check_raise(key: str, signature: bytes, bod
 def test_over_a_real_broker_a_retained_command_is_told_from_a_sent_one(mosquitto: Mosquitto, tmp_path: Path) -> None:
     desk = Desk(tmp_path)
     broker = BrokerSettings(mosquitto.host, mosquitto.port)
-    heard: queue.Queue[SessionEvent] = queue.Queue(100)
-    bridge = MqttSession(
-        broker,
-        "bridge",
-        clean_start=True,
-        session_expiry_s=0,
-        inbox=heard,
-        subscriptions=[Subscription(TOPICS.reply(GATEWAY))],
-    )
-    bridge.start()
-    first(heard, Connected)
-    bridge.publish(TOPICS.command(GATEWAY), desk.payload("c1", IDENTIFY), retain=True)
-    first(heard, Published)
-    events: queue.Queue[SessionEvent] = queue.Queue(100)
-    gateway = MqttSession(
-        broker,
-        GATEWAY,
-        clean_start=False,
-        session_expiry_s=60,
-        inbox=events,
-        subscriptions=[Subscription(TOPICS.down_filter(GATEWAY))],
-    )
-    orders = Orders(
-        desk.database,
-        gateway,
-        desk.worker,
-        fleet=FLEET,
-        gateway=GATEWAY,
-        boot_id="boot1",
-        reply_topic=TOPICS.reply(GATEWAY),
-        verify=lambda key_id, signature, body: verify_signature(desk.signer.public, key_id, signature, body),
-        configure=desk.configured.append,
-        identify=lambda: desk.configured.append(Configure()),
-    )
-    gateway.start()
-    retained = first(events, Received)
-    orders.receive(retained.payload, retained=retained.retain)
-    bridge.publish(TOPICS.command(GATEWAY), desk.payload("c2", Identify()))
-    sent = first(events, Received)
-    orders.receive(sent.payload, retained=sent.retain)
-    reply = decode(Reply, first(heard, Received).payload, cap_bytes=REPLY_CAP_BYTES)
-    assert (orders.refused, reply.command_id, reply.status) == ({"retained": 1}, "c2", "ok")
-    assert len(desk.configured) == 1
-    gateway.stop(2.0)
-    bridge.stop(2.0)
+    with bridge_session(broker, TOPICS.reply(GATEWAY)) as (bridge, heard):
+        bridge.publish(TOPICS.command(GATEWAY), desk.payload("c1", IDENTIFY), retain=True)
+        first(heard, Published)
+        events: queue.Queue[SessionEvent] = queue.Queue(100)
+        gateway = MqttSession(
+            broker,
+            GATEWAY,
+            clean_start=False,
+            session_expiry_s=60,
+            inbox=events,
+            subscriptions=[Subscription(TOPICS.down_filter(GATEWAY))],
+        )
+        orders = Orders(
+            desk.database,
+            gateway,
+            desk.worker,
+            fleet=FLEET,
+            gateway=GATEWAY,
+            boot_id="boot1",
+            reply_topic=TOPICS.reply(GATEWAY),
+            verify=lambda key_id, signature, body: verify_signature(desk.signer.public, key_id, signature, body),
+            configure=desk.configured.append,
+            identify=lambda: desk.configured.append(Configure()),
+        )
+        gateway.start()
+        retained = first(events, Received)
+        orders.receive(retained.payload, retained=retained.retain)
+        bridge.publish(TOPICS.command(GATEWAY), desk.payload("c2", Identify()))
+        sent = first(events, Received)
+        orders.receive(sent.payload, retained=sent.retain)
+        reply = decode(Reply, first(heard, Received).payload, cap_bytes=REPLY_CAP_BYTES)
+        assert (orders.refused, reply.command_id, reply.status) == ({"retained": 1}, "c2", "ok")
+        assert len(desk.configured) == 1
+        gateway.stop(2.0)
     desk.database.close()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from edge_agent.errors import StorageError
-from edge_agent.link.events import Connected, Received, SessionEvent, Subscription
+from edge_agent.link.events import Connected, Received, SessionEvent
 from edge_agent.link.session import MqttSession
 from edge_agent.link.settings import BrokerSettings
 from edge_agent.runtime.report import Reading, Reporter
@@ -14,7 +14,7 @@ from edge_agent.wire.codec import decode
 from edge_agent.wire.messages import State
 from edge_agent.wire.messages.state import ClockTrust, TrustedVersions
 from tests.broker import CLOSED_PORT, Mosquitto
-from tests.runtime.desk import GATEWAY, TOPICS, WAIT_S, wait
+from tests.runtime.desk import GATEWAY, TOPICS, WAIT_S, bridge_session, wait
 
 STATE = State(
     gateway=GATEWAY,
@@ -104,21 +104,10 @@ def test_the_state_is_retained_by_the_broker(mosquitto: Mosquitto, tmp_path: Pat
     one.start()
     one.soon()
     events.get(timeout=WAIT_S)
-    heard: queue.Queue[SessionEvent] = queue.Queue(100)
-    bridge = MqttSession(
-        broker,
-        "bridge",
-        clean_start=True,
-        session_expiry_s=0,
-        inbox=heard,
-        subscriptions=[Subscription(TOPICS.state(GATEWAY))],
-    )
-    bridge.start()
-    assert isinstance(heard.get(timeout=WAIT_S), Connected)
-    message = heard.get(timeout=WAIT_S)
+    with bridge_session(broker, TOPICS.state(GATEWAY)) as (_, heard):
+        message = heard.get(timeout=WAIT_S)
     assert isinstance(message, Received)
     assert message.retain
     assert decode(State, message.payload, cap_bytes=100_000).served_samples == 1
     one.stop(WAIT_S)
     gateway.stop(2.0)
-    bridge.stop(2.0)
