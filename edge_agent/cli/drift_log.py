@@ -16,8 +16,9 @@ from edge_agent.drift.policy.catalogue import ACCURACY
 from edge_agent.drift.policy.labels import label_words
 from edge_agent.drift.rises import clip_losses
 from edge_agent.runtime.watch import DriftWatch
-from edge_agent.runtime.watch_judging import Judged, accuracy_now
+from edge_agent.runtime.watch_judging import Judged
 from edge_agent.runtime.watch_rules import WatchRules
+from edge_agent.runtime.watch_severity import accuracy_now
 from edge_agent.runtime.watch_status import why
 from edge_agent.samples.record import LabelledRow, Part
 from edge_agent.wire.messages import FlagEvent

@@ -1,7 +1,8 @@
 """What a monitor says of one batch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 ShiftKind = Literal["loss", "covariate", "label", "concept", "activation", "unknown"]
 """What seems to have changed: the loss alone; the inputs; the shares of the classes; what the inputs mean."""
@@ -58,3 +59,18 @@ class Finding(NamedTuple):
     def warning(self) -> bool:
         """Whether the statistic lies above the warning's threshold; an alarm is one too."""
         return self.statistic > self.warning_threshold
+
+
+class Stepped(NamedTuple):
+    """What a monitor says of several batches in a row.
+
+    Attributes:
+        state: after the last.
+        findings: of each, where it costs much without what explains a warning (``began_samples``, ``shift``,
+            ``attributions``): of a fast stream only the last batch of many, and what is flagged, is told of.
+        explained: the finding of a batch, by its place, with all that is known.
+    """
+
+    state: Any
+    findings: list[Finding]
+    explained: Callable[[int], Finding]

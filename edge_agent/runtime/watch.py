@@ -15,6 +15,7 @@ from edge_agent.errors import ConfigError, DataError, StorageError
 from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.runtime.watch_answer import Asked, asked
+from edge_agent.runtime.watch_answered import before_activation
 from edge_agent.runtime.watch_batches import ServedBatches, inputs_alone, observed, of_every_task, of_task
 from edge_agent.runtime.watch_held import Held, ServedPart
 from edge_agent.runtime.watch_judging import Judged, Judging
@@ -49,7 +50,8 @@ class DriftWatch:
         rules: of the bundle that serves at first. A state that was made with other constants is not gone on with: its
             monitor begins as after an activation.
         adopt: gives the rules of another bundle, once that serves; None: those at hand stay.
-        judged: told every batch that was judged, before it is committed; after a failure it is told again.
+        judged: told every batch that was judged, before it is committed; after a failure it is told again. None: nobody
+            is, which costs less.
         together_s: seconds for which a call may hold back what it brought, for one of a later call to be judged with;
             0: none is held back.
     """
@@ -63,7 +65,7 @@ class DriftWatch:
         gateway: str,
         rules: WatchRules,
         adopt: Callable[[Prepared], WatchRules] | None = None,
-        judged: Callable[[Judged], None] = lambda judged: None,
+        judged: Callable[[Judged], None] | None = None,
         together_s: float = 0.0,
     ) -> None:
         self._held = Held(together_s)
@@ -337,7 +339,9 @@ class DriftWatch:
 
     def _compared(self, active: Prepared) -> Asked | None:
         """What weights of the same bundle must not do to the losses; those of another may mean something else."""
-        return self._judging.before_activation(self._standing) if active.bundle == self.rules.bundle else None
+        if active.bundle != self.rules.bundle:
+            return None
+        return before_activation(self.rules, self._store, self._standing)
 
     def _overlay(self, active: Prepared) -> None:
         """Something else lies on the same release; what waits for a full batch it has not served."""

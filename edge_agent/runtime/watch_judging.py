@@ -3,45 +3,32 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from edge_agent.drift.accuracy.estimated import AccuracyEstimate
 from edge_agent.drift.finding import Finding
 from edge_agent.drift.observed import Labelled, Observed
-from edge_agent.drift.policy.catalogue import ACCURACY, Monitor
+from edge_agent.drift.policy.catalogue import Monitor
 from edge_agent.drift.policy.labels import standing
 from edge_agent.drift.policy.season import in_force, is_known, learn, usual
-from edge_agent.drift.policy.severity import LOSS, Severity, kind_of_shift, mattering, severity
+from edge_agent.drift.policy.severity import LOSS, kind_of_shift, mattering
 from edge_agent.drift.policy.table import Verdict
-from edge_agent.drift.policy.verdict import Role, Ruling, judge
+from edge_agent.drift.policy.verdict import Labels, PolicyParams, PolicyState, Role, Ruling, judge
 from edge_agent.drift.rises import clip_losses
-from edge_agent.drift.sequential.params import LossLevelParams
-from edge_agent.drift.sequential.state import LossLevelState
 from edge_agent.errors import DataError
-from edge_agent.runtime.watch_answer import (
-    COMPARED_ROWS,
-    RENEWED_AT_MOST,
-    Asked,
-    no_worse_than,
-    no_worse_than_usual,
-    unanswered,
-    with_losses,
-)
+from edge_agent.runtime.watch_answered import answered
 from edge_agent.runtime.watch_batches import Began
 from edge_agent.runtime.watch_flag import Context, Drifted, flag_id, labelled_drifted, made_flag, role_findings
+from edge_agent.runtime.watch_losses import latest_labelled, losses_of
 from edge_agent.runtime.watch_rules import WatchRules
-from edge_agent.runtime.watch_standing import SEASON, Place, Standing
-from edge_agent.samples.record import LabelledRow, Part
-from edge_agent.samples.scoring import row_losses
+from edge_agent.runtime.watch_severity import accuracy_now, severity_now
+from edge_agent.runtime.watch_standing import SEASON, Standing
+from edge_agent.samples.record import LabelledRow
 from edge_agent.samples.store import SampleStore
 from edge_agent.serving.server import Prepared
 
-LOOKED_BACK_ROWS = 4000
-"""Labelled rows that are read again to say where a drift began that a monitor dates back."""
 _log = structlog.get_logger(__name__)
 
 
@@ -72,7 +59,7 @@ class Judging:
     """Judges batches by the rules in force; keeps nothing but what could not be judged.
 
     Attributes:
-        told: every judged batch.
+        told: every judged batch; None: nobody is.
         unjudged: batches that could not be judged since the start.
         problems: why the latest batch of a monitor could not be judged, by its name.
     """
@@ -80,7 +67,7 @@ class Judging:
     gateway: str
     store: SampleStore
     rules: WatchRules
-    told: Callable[[Judged], None] = lambda judged: None
+    told: Callable[[Judged], None] | None = None
     unjudged: int = 0
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -101,21 +88,26 @@ class Judging:
         """
         size = monitor.batch_size
         try:
-            stepped = monitor.step_many(at.states[monitor.name], seen)
+            stepped = monitor.judge_many(at.states[monitor.name], seen)
         except DataError as error:
             if len(seen) == size:
                 return self._not_judged(at, monitor, error, seen.ids[0])
             return self._one_by_one(at, monitor, seen, began, active)
-        at, count = at.with_state(monitor.name, stepped[0]), len(stepped[1])
-        for place, finding in enumerate(stepped[1]):
-            at, ruling = self._ruled(at, monitor, finding)
+        at = at.with_state(monitor.name, stepped.state)
+        ruled, last = self._ruling(at, monitor), len(stepped.findings) - 1
+        for place, finding in enumerate(stepped.findings):
+            ruling = ruled.after(finding)
+            if not (ruling.flags or place == last or self.told):
+                continue  # nobody will ask for more than what the policy has made of it
+            finding = stepped.explained(place)
+            at = ruled.standing(at, finding)
             batch = seen.part(place * size, (place + 1) * size)
             if ruling.flags:
-                first = began(finding.began_samples, count - 1 - place)
+                first = began(finding.began_samples, last - place)
                 numbers = {"batches_seen": float(at.batches[monitor.name]), "last_time_s": float(batch.times_s[-1])}
                 drifted = Drifted(first.id, first.time_s, [first.id, *batch.ids], numbers)
                 at = self._flagged(at, monitor, finding, drifted, active)
-            self.told(Judged(monitor.name, batch.ids, batch.times_s, None, finding, ruling, at))
+            self._tell(monitor, batch, None, finding, ruling, at)
         return at
 
     def _one_by_one(
@@ -140,7 +132,7 @@ class Judging:
         """
         monitor, size = self.rules.labelled.monitor, self.rules.labelled.monitor.batch_size
         try:
-            losses = self._losses(rows)
+            losses = losses_of(self.rules, rows)
             times_s = np.array([row.time_s for row in rows], np.float64)
             shown = self._shown(at, rows, losses, times_s)
             if len(rows) < size:
@@ -154,10 +146,7 @@ class Judging:
             if len(rows) > size:
                 return self._one_after_other(at, rows, active)
             return self._not_judged(self._judged_upto(at, rows), monitor, error, rows[0].id)
-        at = at.with_state(monitor.name, state)
-        for place, finding in enumerate(findings):
-            some = slice(place * size, (place + 1) * size)
-            at = self._after_labelled(at, rows[some], shown.part(some.start, some.stop), losses[some], finding, active)
+        at = self._after_labelled(at.with_state(monitor.name, state), rows, shown, losses, findings, active)
         return self._with_season(at, losses, times_s)
 
     def _one_after_other(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
@@ -169,72 +158,32 @@ class Judging:
     def _after_labelled(
         self,
         at: Standing,
-        batch: list[LabelledRow],
+        rows: list[LabelledRow],
         shown: Labelled,
         losses: NDArray[np.float64],
-        finding: Finding,
+        findings: Sequence[Finding],
         active: Prepared,
     ) -> Standing:
-        monitor = self.rules.labelled.monitor
-        at, finding = self._answered(self._judged_upto(at, batch), shown, finding)
-        at, ruling = self._ruled(at, monitor, finding)
-        if ruling.flags:
-            drifted = self._drifted(at, monitor, finding, batch, losses)
-            at = self._flagged(at, monitor, finding, drifted, active)
-        self.told(Judged(monitor.name, shown.ids, shown.times_s, losses, finding, ruling, at))
+        """After batches, whose findings these are, in turn; where nothing is asked of any, to the policy alone."""
+        monitor, size, last = self.rules.labelled.monitor, self.rules.labelled.monitor.batch_size, len(findings) - 1
+        at = self._judged_upto(at, rows[:size])
+        ruled = self._ruling(at, monitor)
+        for place, said in enumerate(findings):
+            some = slice(place * size, (place + 1) * size)
+            batch, finding = rows[some], said
+            if at.place.asked is not None:
+                seen = shown.part(some.start, some.stop)
+                at, finding = answered(self.rules, self._judged_upto(at, batch), seen, said)
+            finding = self._mattering(monitor, finding)
+            ruling = ruled.after(finding)
+            if not (ruling.flags or place == last or self.told):
+                continue
+            at = ruled.standing(self._judged_upto(at, batch), finding)
+            if ruling.flags:
+                drifted = self._drifted(at, monitor, finding, batch, losses[some])
+                at = self._flagged(at, monitor, finding, drifted, active)
+            self._tell(monitor, shown.part(some.start, some.stop), losses[some], finding, ruling, at)
         return at
-
-    def _answered(self, at: Standing, shown: Labelled, finding: Finding) -> tuple[Standing, Finding]:
-        """Whether the weights have answered the flag that stood at their activation, once that can be told.
-
-        Their level is what is usual from now on, so that a drift which they have not repaired would not be seen again,
-        nor, where no flag stood, that they are worse than those before.
-        """
-        monitor, waiting, warm_up = self.rules.labelled.monitor, at.place.asked, self._warm_up_samples
-        if waiting is None or not warm_up:  # the published rule has none, and flags what it says alone
-            return at, finding
-        waiting = with_losses(waiting, shown, getattr(monitor.params, "clip", None))
-        if waiting.samples < warm_up:
-            return replace(at, place=replace(at.place, asked=waiting)), finding
-        still = unanswered(waiting, finding)
-        renewed = 0 if still is None else at.place.renewed + 1
-        at = replace(at, place=replace(at.place, asked=None, renewed=renewed))
-        return at, finding if still is None or renewed > RENEWED_AT_MOST else still
-
-    def before_activation(self, at: Standing) -> Asked | None:
-        """What new weights are to be compared with that answer no flag; None: too little is known to compare.
-
-        The latest losses by the weights before; of weights that have told too few, those usual to the monitor then:
-        a gateway that has just started, and gets its fleet's release at once, would never be judged by the reference.
-        Where a season is learned anew with the weights nothing is compared.
-
-        Args:
-            at: the standing before the activation.
-
-        Cost: reads twice ``COMPARED_ROWS`` labelled rows.
-        """
-        if not at.place.weights or not self._warm_up_samples or self.rules.season is not None:
-            return None
-        rows = [row for row in self._latest_labelled(at.place, COMPARED_ROWS) if row.part is not Part.UNFIT]
-        try:
-            losses = self._losses(rows) if rows else np.zeros(0)
-        except DataError as error:
-            _log.warning("new_weights_not_compared", problem=str(error))
-            return None
-        guess = self.rules.worst_loss
-        return no_worse_than(losses, self._warm_up_samples, guess=guess) or self._no_worse_than_usual(at, guess)
-
-    def _no_worse_than_usual(self, at: Standing, guess: float | None) -> Asked | None:
-        monitor = self.rules.labelled.monitor
-        state, params = at.states[monitor.name], monitor.params
-        if not isinstance(state, LossLevelState) or not isinstance(params, LossLevelParams) or state.warmup_left:
-            return None
-        return no_worse_than_usual(state.distribution, self._warm_up_samples, inflation=params.inflation, guess=guess)
-
-    @property
-    def _warm_up_samples(self) -> int:
-        monitor = self.rules.labelled.monitor
-        return int(getattr(monitor.params, "warmup_batches", 0)) * monitor.batch_size
 
     def _judged_upto(self, at: Standing, batch: list[LabelledRow]) -> Standing:
         facts = (
@@ -259,7 +208,7 @@ class Judging:
             return at
         times_s = np.array([row.time_s for row in waiting], np.float64)
         try:
-            shown = self._shown(at, waiting, self._losses(waiting), times_s)
+            shown = self._shown(at, waiting, losses_of(self.rules, waiting), times_s)
             _, finding = monitor.step(at.states[monitor.name], shown)
         except DataError:
             return at  # told once the batch is full
@@ -269,19 +218,23 @@ class Judging:
         """Of the monitor that judges the level, a rise that is none to speak of only warns."""
         return mattering(finding, self.rules.worst_loss) if monitor.any_size else finding
 
-    def _ruled(self, at: Standing, monitor: Monitor, finding: Finding) -> tuple[Standing, Ruling]:
-        """The standing after a batch that a monitor, whose state it has already, has judged; and the ruling."""
+    def _ruling(self, at: Standing, monitor: Monitor) -> "_Ruled":
+        """What the policy makes of batches that a monitor, whose state after them is there already, has judged."""
         self.problems.pop(monitor.name, None)
-        finding = self._mattering(monitor, finding)
-        good_for = standing(self.rules.policy, at.facts)
-        policy, ruling = judge(self.rules.policy, at.policy, monitor.role or Role.ACCURACY, finding, labels=good_for)
-        following = replace(
-            at,
-            policy=policy,
-            findings={**at.findings, monitor.name: finding},
-            batches={**at.batches, monitor.name: at.batches.get(monitor.name, 0) + 1},
-        )
-        return following, ruling
+        labels = standing(self.rules.policy, at.facts)
+        return _Ruled(self.rules.policy, monitor, labels, at.policy, at.batches.get(monitor.name, 0))
+
+    def _tell(
+        self,
+        monitor: Monitor,
+        batch: Observed | Labelled,
+        losses: NDArray[np.float64] | None,
+        finding: Finding,
+        ruling: Ruling,
+        at: Standing,
+    ) -> None:
+        if self.told is not None:
+            self.told(Judged(monitor.name, batch.ids, batch.times_s, losses, finding, ruling, at))
 
     def _not_judged(self, at: Standing, monitor: Monitor, error: DataError, first: str) -> Standing:
         self.unjudged += 1
@@ -316,7 +269,7 @@ class Judging:
     ) -> Drifted:
         rows, began = batch, finding.began_samples
         if began is not None and began > len(batch):
-            rows = self._latest_labelled(at.place, began) or batch
+            rows = latest_labelled(self.store, at.place, began) or batch
             began = min(began, len(rows))
         clipped = clip_losses(losses, getattr(monitor.params, "clip", None))
         before = next((one.before for one in finding.attributions if one.name == LOSS), 0.0)
@@ -334,15 +287,6 @@ class Judging:
             return {}
         named = np.array([row.task or tasks[0].name for row in batch])
         return {f"loss[{name}]": float(losses[named == name].mean()) for name in sorted(set(named.tolist()))}
-
-    def _latest_labelled(self, place: Place, count: int) -> list[LabelledRow]:
-        """The last ``count`` labelled rows of these weights up to the cursor, as far back as is looked."""
-        reach = min(2 * count, LOOKED_BACK_ROWS)
-        rows = self.store.labelled_since(max(0, place.cursor - reach), reach)
-        return [row for row in rows if place.judges(row.weights) and row.arrival <= place.cursor][-count:]
-
-    def _losses(self, batch: list[LabelledRow]) -> NDArray[np.float64]:
-        return row_losses(self.rules.manifest.loss, batch, delta=self.rules.manifest.huber_delta)
 
     def _without_season(
         self, at: Standing, losses: NDArray[np.float64], times_s: NDArray[np.float64]
@@ -364,25 +308,39 @@ class Judging:
         return after.with_state(monitor.name, monitor.rebaseline(at.states[monitor.name]))
 
 
+@dataclass
+class _Ruled:
+    """The policy after one batch of a monitor and the next; all of it is put into the standing when somebody asks.
+
+    Attributes:
+        labels: what they are good for, which no batch of served samples changes, and of labelled ones the first.
+        policy: after the latest batch.
+        batches: that the monitor has judged.
+    """
+
+    params: PolicyParams
+    monitor: Monitor
+    labels: Labels
+    policy: PolicyState
+    batches: int
+
+    def after(self, finding: Finding) -> Ruling:
+        """The ruling on the next batch."""
+        role = self.monitor.role or Role.ACCURACY
+        self.policy, ruling = judge(self.params, self.policy, role, finding, labels=self.labels)
+        self.batches += 1
+        return ruling
+
+    def standing(self, at: Standing, finding: Finding) -> Standing:
+        """With the policy as it is after the latest batch, and its finding."""
+        name = self.monitor.name
+        return replace(
+            at,
+            policy=self.policy,
+            findings={**at.findings, name: finding},
+            batches={**at.batches, name: self.batches},
+        )
+
+
 def _earlier(began: Callable[[int | None, int], Began], others: int, samples: int | None, later: int) -> Began:
     return began(samples, later + others)
-
-
-def severity_now(rules: WatchRules, at: Standing) -> Severity:
-    """How bad it is, by the latest findings."""
-    return severity(
-        at.policy,
-        role_findings(at.findings, rules.monitors),
-        worst_loss=rules.worst_loss,
-        classes=rules.manifest.classes,
-        accuracy=accuracy_now(rules, at),
-    )
-
-
-def accuracy_now(rules: WatchRules, at: Standing) -> AccuracyEstimate | None:
-    """The latest estimate; None: nothing estimates it, or nothing yet."""
-    for one in rules.served:
-        if one.monitor.name == ACCURACY:
-            latest: Any = one.monitor.module.latest(one.monitor.params, at.states[ACCURACY])
-            return latest if isinstance(latest, AccuracyEstimate) else None
-    return None

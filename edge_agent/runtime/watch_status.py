@@ -20,8 +20,8 @@ from edge_agent.runtime.drift_status import (
 )
 from edge_agent.runtime.watch import DriftWatch
 from edge_agent.runtime.watch_flag import role_findings
-from edge_agent.runtime.watch_judging import accuracy_now, severity_now
 from edge_agent.runtime.watch_rules import WatchRules
+from edge_agent.runtime.watch_severity import accuracy_now, severity_now
 from edge_agent.runtime.watch_standing import Standing
 from edge_agent.wire.messages import FlagEvent, SensorFaultEvent
 

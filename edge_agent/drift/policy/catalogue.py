@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from edge_agent.drift.arrays import MonitorArrays
-from edge_agent.drift.finding import Finding
+from edge_agent.drift.finding import Finding, Stepped
 from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
 from edge_agent.drift.loss_rise import LossRiseParams
 from edge_agent.drift.policy.verdict import Role
@@ -36,6 +36,7 @@ class Kind:
         module: has ``step``, ``step_many`` and ``rebaseline``.
         params, state: names of its classes there.
         any_size: whether it judges any number of samples, each as soon as it comes; else whole batches only.
+        explains: whether it has a ``judge_many``, since to explain a finding costs much.
     """
 
     role: Role | None
@@ -43,6 +44,7 @@ class Kind:
     params: str
     state: str
     any_size: bool = False
+    explains: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
@@ -50,7 +52,9 @@ KINDS: Mapping[str, Kind] = {
     LOSS_LEVEL: Kind(
         Role.LABELLED, "edge_agent.drift.sequential.loss_level", "LossLevelParams", "LossLevelState", any_size=True
     ),
-    LABEL_FREE: Kind(Role.LABEL_FREE, "edge_agent.drift.unlabelled.monitor", "LabelFreeParams", "LabelFreeState"),
+    LABEL_FREE: Kind(
+        Role.LABEL_FREE, "edge_agent.drift.unlabelled.monitor", "LabelFreeParams", "LabelFreeState", explains=True
+    ),
     ACCURACY: Kind(Role.ACCURACY, "edge_agent.drift.accuracy.monitor", "AccuracyParams", "AccuracyState"),
     ARRIVALS: Kind(None, "edge_agent.drift.arrivals", "ArrivalsParams", "ArrivalsState"),
 }
@@ -67,6 +71,7 @@ class Monitor:
         params: the monitor's own.
         batch_size: samples a batch.
         any_size: whether any number of samples can be stepped.
+        explains: whether its module has a ``judge_many``.
     """
 
     name: str
@@ -77,6 +82,7 @@ class Monitor:
     module: Any
     state: Any
     any_size: bool = False
+    explains: bool = False
 
     def start(self) -> MonitorState:
         """Nothing seen yet."""
@@ -104,6 +110,18 @@ class Monitor:
         """
         stepped: tuple[MonitorState, list[Finding]] = self.module.step_many(self.params, state, seen)
         return stepped
+
+    def judge_many(self, state: MonitorState, seen: Any) -> Stepped:
+        """As :meth:`step_many`; a finding is explained when it is asked for, which costs less where few are.
+
+        Raises:
+            DataError: as :meth:`step_many`.
+        """
+        if self.explains:
+            judged: Stepped = self.module.judge_many(self.params, state, seen)
+            return judged
+        following, findings = self.step_many(state, seen)
+        return Stepped(following, findings, findings.__getitem__)
 
     def rebaseline(self, state: MonitorState) -> MonitorState:
         """The state after an activation."""
@@ -134,7 +152,17 @@ def monitor(name: str, spec: MonitorSpec, arrays: MonitorArrays) -> Monitor:
         return of_rule(LossRiseParams.from_spec(spec), rate=spec.false_alarm_rate)
     params = getattr(module, kind.params).from_spec(spec, arrays.get(name, {}))
     state = getattr(module, kind.state)
-    return Monitor(name, kind.role, promised_rate(spec), params, spec.batch_size, module, state, kind.any_size)
+    return Monitor(
+        name,
+        kind.role,
+        promised_rate(spec),
+        params,
+        spec.batch_size,
+        module,
+        state,
+        any_size=kind.any_size,
+        explains=kind.explains,
+    )
 
 
 def promised_rate(spec: MonitorSpec) -> float:

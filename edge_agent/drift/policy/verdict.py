@@ -9,6 +9,9 @@ from edge_agent.drift.policy.table import TABLE, Event, Verdict
 from edge_agent.errors import DataError
 
 LabelFree = Literal["always", "unlabelled", "never"]
+_NONE, _WARNING, _ALARM = Verdict.NONE, Verdict.WARNING, Verdict.ALARM
+_CLEAR, _WARN = Event.CLEAR, Event.WARN
+"""By name: to look an enumeration's member up in its class takes as long as the rest of a batch's judgement."""
 
 
 class Labels(StrEnum):
@@ -80,11 +83,10 @@ class Held:
 
     def after(self, raw: Verdict, calm_batches: int) -> "Held":
         """The level after a batch."""
-        if raw is Verdict.NONE:
+        if raw is _NONE:
             quiet = self.quiet + 1
             return Held() if quiet >= calm_batches else Held(self.level, quiet)
-        worse = Verdict.ALARM if Verdict.ALARM in (raw, self.level) else Verdict.WARNING
-        return Held(worse, 0)
+        return Held(_ALARM if raw is _ALARM or self.level is _ALARM else _WARNING, 0)
 
 
 @dataclass(frozen=True)
@@ -144,8 +146,8 @@ class Ruling:
 def level_of(finding: Finding) -> Verdict:
     """A batch's level without hysteresis."""
     if finding.alarm:
-        return Verdict.ALARM
-    return Verdict.WARNING if finding.warning else Verdict.NONE
+        return _ALARM
+    return _WARNING if finding.warning else _NONE
 
 
 def judge(
@@ -170,7 +172,7 @@ def judge(
     cooling = max(0, state.cooling - 1)
     event = _event(params, held, role, raw, barred=state.cooling > 0, labels=labels)
     move = TABLE[state.verdict, event]
-    if state.verdict is Verdict.ALARM and move.to is not Verdict.ALARM:
+    if state.verdict is _ALARM and move.to is not _ALARM:
         cooling = params.cooldown_batches
     following = PolicyState(move.to, held, cooling, state.flags + move.flags)
     return following, Ruling(move.to, event, move.flags)
@@ -191,9 +193,13 @@ def may_flag(params: PolicyParams, role: Role, *, labels: Labels) -> bool:
 def _event(
     params: PolicyParams, held: dict[Role, Held], role: Role, raw: Verdict, *, barred: bool, labels: Labels
 ) -> Event:
-    if raw is Verdict.ALARM and may_flag(params, role, labels=labels):
+    if raw is _ALARM and may_flag(params, role, labels=labels):
         return Event.BARRED if barred else Event.ALARM
+    event = _CLEAR
     for other, one in held.items():
-        if one.level is Verdict.ALARM and may_flag(params, other, labels=labels):
+        if one.level is _NONE:
+            continue
+        if one.level is _ALARM and may_flag(params, other, labels=labels):
             return Event.HELD
-    return Event.WARN if any(one.level is not Verdict.NONE for one in held.values()) else Event.CLEAR
+        event = _WARN
+    return event

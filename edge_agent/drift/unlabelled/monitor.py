@@ -9,12 +9,15 @@ from the first batches, in which they say nothing. Inputs that were in alarm the
 were made for what the stream is now.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.finding import Finding
+from edge_agent.drift.finding import Finding, Stepped
 from edge_agent.drift.observed import Observed
 from edge_agent.drift.unlabelled.explanation import Standing, explain
 from edge_agent.drift.unlabelled.history import History
@@ -24,7 +27,7 @@ from edge_agent.drift.unlabelled.signals import LEVEL
 from edge_agent.drift.unlabelled.state import LabelFreeState, no_batch_before
 from edge_agent.errors import DataError
 
-__all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "rebaseline", "step", "step_many"]
+__all__ = ["NAME", "LabelFreeParams", "LabelFreeState", "judge_many", "rebaseline", "step", "step_many"]
 
 OWN_FACTOR = 1.5
 """On the thresholds where the inputs' level was learnt from the stream: their ranks are still the reference's, where
@@ -75,25 +78,50 @@ def step_many(params: LabelFreeParams, state: LabelFreeState, seen: Observed) ->
 
     Cost: that of the samples' scores; beside them little a batch, while no level is being learnt.
     """
+    stepped = judge_many(params, state, seen)
+    findings = [stepped.explained(place) if one.warning else one for place, one in enumerate(stepped.findings)]
+    return stepped.state, findings
+
+
+def judge_many(params: LabelFreeParams, state: LabelFreeState, seen: Observed) -> Stepped:
+    """As :func:`step_many`, but a finding that warns is explained only when that is asked for.
+
+    Raises:
+        DataError: as :func:`step_many`.
+
+    Cost: as :func:`step_many`, of which an explanation may be the largest part by far.
+    """
     count, rest = divmod(len(seen), params.batch_size)
     if rest or not count:
         raise DataError(f"label-free: {len(seen)} samples, a batch has {params.batch_size}")
-    found: list[Finding] = []
+    parts: list[_Judged] = []
+    done = 0
     with np.errstate(over="ignore", invalid="ignore"):
-        while len(found) < count:
+        while done < count:
             # what is learnt changes the level, that missing readings count as
-            several = 1 if state.learning else count - len(found)
-            first = len(found) * params.batch_size
+            several = 1 if state.learning else count - done
+            first = done * params.batch_size
             some = seen if several == count else seen.part(first, first + several * params.batch_size)
             batches = batch_means(params, some, state.level)
-            state, findings = _judge(params, state, batches)
-            if state.learning:
-                state = _learnt(params, state, batches)
-            found += findings
-    return state, found
+            judged = _judge(params, state, batches)
+            state = _learnt(params, judged.after, batches) if judged.after.learning else judged.after
+            parts.append(judged)
+            done += several
+    return Stepped(state, [one for judged in parts for one in judged.findings], partial(_explained, params, parts))
 
 
-def _judge(params: LabelFreeParams, state: LabelFreeState, batches: BatchMeans) -> tuple[LabelFreeState, list[Finding]]:
+class _Judged(NamedTuple):
+    """Some batches judged, and what explains a finding: the state before them, and (g, history width) rows."""
+
+    after: LabelFreeState
+    findings: list[Finding]
+    before: LabelFreeState
+    batches: BatchMeans
+    rows: NDArray[np.float32]
+    evidence: NDArray[np.float32]
+
+
+def _judge(params: LabelFreeParams, state: LabelFreeState, batches: BatchMeans) -> _Judged:
     """After some batches; while a level is being learnt, after one, from which nothing is learnt here."""
     rows = _rows(params, state, batches)
     moved, now = rows[:, : params.scoring.columns], params.signal_vector(batches.mean)
@@ -105,15 +133,28 @@ def _judge(params: LabelFreeParams, state: LabelFreeState, batches: BatchMeans) 
     statistics = of_inputs if state.learning else np.maximum.reduce(evidence, axis=1).tolist()
     raised = OWN_FACTOR if state.own_inputs else 1.0
     threshold, warning = raised * params.threshold, raised * params.warning_threshold
-    history, kept, found = state.history, 0, list[Finding]()
-    for place, statistic in enumerate(statistics):
-        said = Finding(statistic, threshold, warning, rows=batches.rows[place])
-        if said.warning:
-            history, kept = history.pushed(*rows[kept : place + 1]), place + 1
-            said = explain(params, history, _standing(state, batches, place), evidence[place], said)
-        found.append(said)
-    history, alarmed = history.pushed(*rows[kept:]), of_inputs[-1] > threshold
-    return state.after(means[-1], vectors[-1], history, len(found), alarmed=alarmed), found
+    found = [
+        Finding(statistic, threshold, warning, rows=many)
+        for statistic, many in zip(statistics, batches.rows, strict=True)
+    ]
+    alarmed = of_inputs[-1] > threshold
+    after = state.after(means[-1], vectors[-1], state.history.pushed(*rows), len(found), alarmed=alarmed)
+    return _Judged(after, found, state, batches, rows, evidence)
+
+
+def _explained(params: LabelFreeParams, parts: Sequence[_Judged], place: int) -> Finding:
+    """The finding of one of the batches that were judged in these parts."""
+    number = 0
+    while place >= len(parts[number].findings):
+        place -= len(parts[number].findings)
+        number += 1
+    one = parts[number]
+    said = one.findings[place]
+    if not said.warning:
+        return said
+    history = one.before.history.pushed(*one.rows[: place + 1])
+    with np.errstate(over="ignore", invalid="ignore"):
+        return explain(params, history, _standing(one.before, one.batches, place), one.evidence[place], said)
 
 
 def _rows(params: LabelFreeParams, state: LabelFreeState, batches: BatchMeans) -> NDArray[np.float32]:
