@@ -28,6 +28,7 @@ from server_bridge.fleet.loops import Loop
 from server_bridge.fleet.station import FleetStation, client_id
 from server_bridge.flower.strategies import StrategySettings, make_strategy
 from server_bridge.folder_lock import lock_folder
+from server_bridge.releases.keys import OnlineKeys
 from server_bridge.releases.provision import (
     BUNDLES_FOLDER,
     KEYS_FOLDER,
@@ -88,6 +89,7 @@ class BridgeRuntime:
         self.store = self._keeper.store
         self.store.blobs.sweep()
         self._signer = SignerClient(data_dir / KEYS_FOLDER, data_dir / BUNDLES_FOLDER)
+        _warn_of_absent_keys(data_dir / KEYS_FOLDER)
         self.publisher = self._make_publisher(settings, data_dir)
         topics = FleetTopics(settings.bridge.fleet)
         self.station = FleetStation(
@@ -247,6 +249,14 @@ def _latest(book: FileReleaseBook, settings: BridgeSettings) -> ReleaseRecord:
             "correct the name, or give the right data_dir",
         )
     return latest[0]
+
+
+def _warn_of_absent_keys(keys: Path) -> None:
+    """The bridge hears the fleet without them; told now, and not when the first repair is to be signed."""
+    absent = OnlineKeys.absent(keys)
+    if absent:
+        hint = "bring them back: nothing can be signed, so nothing is adapted or released"
+        _log.error("signing-keys-absent", files=[str(path) for path in absent], hint=hint)
 
 
 def _refuse_unknown_graph(settings: BridgeSettings, manifest: Manifest) -> None:

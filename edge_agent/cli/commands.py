@@ -39,7 +39,10 @@ def check(
         float, typer.Option(min=0.5, max=86_400, help="How long the source may be silent.")
     ] = 10.0,
 ) -> None:
-    """Look at settings, bundle, disk, clock, certificates, broker, rights and source; findings come with remedies."""
+    """Look for whatever would keep the agent from its work; remedies.
+
+    Settings, bundle, disk, clock, certificates, broker, rights, source.
+    """
     with quiet_while_loading():
         from edge_agent.cli.check import findings
         from edge_agent.link.log_lines import configure_logs

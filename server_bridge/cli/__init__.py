@@ -1,4 +1,4 @@
-"""``server-bridge``: bundle, init, pki, gateway, run, fleet, log, cohorts, demo.
+"""``server-bridge``: bundle, init, pki, gateway, run, fleet, log, cohorts, demo, version.
 
 Exit codes:
     0  done; the bridge stopped as asked

@@ -8,6 +8,7 @@ import click
 import typer
 from typer.core import TyperGroup
 
+import server_bridge
 from edge_agent.errors import ConfigError, DataError, EdgeError, StorageError
 from edge_agent.link.interrupt import quiet_while_loading
 from server_bridge.cli import Exit
@@ -56,6 +57,12 @@ app = typer.Typer(
     help="An MQTT fleet of gateways as a Flower Grid: drift flags, cohorts, signed releases.",
 )
 app.add_typer(fleet_app)
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(server_bridge.__version__)
 
 
 def main() -> None:

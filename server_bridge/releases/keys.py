@@ -40,8 +40,12 @@ class OnlineKeys:
             ConfigError: a key is absent or no Ed25519 key.
         """
         folder = directory / ONLINE_FOLDER
-        signers = {name: _load(folder / f"{name}.pem") for name in (*ONLINE_ROLES, "command")}
-        return cls(**signers)
+        return cls(**{path.stem: _load(path) for path in _online_files(folder)})
+
+    @staticmethod
+    def absent(directory: Path) -> list[Path]:
+        """The files of a keys directory that ``load`` would miss; none of them is read."""
+        return [path for path in _online_files(directory / ONLINE_FOLDER) if not path.is_file()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +140,10 @@ def command_key_id(public: str) -> str:
     return "command-" + hashlib.sha256(bytes.fromhex(public)).hexdigest()[:16]
 
 
+def _online_files(folder: Path) -> list[Path]:
+    return [folder / f"{name}.pem" for name in (*ONLINE_ROLES, "command")]
+
+
 def _load(path: Path) -> CryptoSigner:
     if not path.is_file():
         raise ConfigError(f"key {path} is absent", "run `server-bridge init`, or bring the keys back")
@@ -143,7 +151,7 @@ def _load(path: Path) -> CryptoSigner:
         private = load_pem_private_key(read_file(path, cap_bytes=KEY_CAP_BYTES), password=None)
         signer = CryptoSigner(private)
     except (ValueError, TypeError) as error:
-        raise ConfigError(f"key {path} cannot be used: {error}") from None
+        raise ConfigError(f"key {path} cannot be used: {error}", "bring the key back as it was made") from None
     if signer.public_key.keytype != "ed25519":
         raise ConfigError(f"key {path} is {signer.public_key.keytype}, ed25519 is needed")
     return signer

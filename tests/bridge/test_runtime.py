@@ -346,6 +346,20 @@ def test_the_bridge_starts_without_a_broker_and_still_stops_in_time(plant: Plant
     assert (status, plant.in_time(took_s)) == (0, True)
 
 
+def test_keys_that_are_away_are_told_at_the_start_and_the_bridge_runs_on(plant: Plant) -> None:
+    key = plant.folder / "keys" / "online" / "command.pem"
+    key.rename(plant.path / "command.pem")
+    plant.start_bridge()
+    until(lambda: "bridge:started" in plant.log())
+    plant.has_started()
+    status, took_s = plant.end_bridge(signal.SIGTERM)
+    assert (status, plant.in_time(took_s)) == (0, True)
+    lines = [json.loads(line) for line in (plant.path / "bridge.log").read_text().splitlines()]
+    (told,) = [line for line in lines if line["event"] == "signing-keys-absent"]
+    assert told["files"] == [str(key)]
+    assert "bring them back" in told["hint"]
+
+
 def _children_of(plant: Plant) -> list[int]:
     assert plant.bridge is not None
     found = []

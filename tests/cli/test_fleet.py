@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import server_bridge
 from edge_agent.errors import ConfigError
 from edge_agent.wire.blobs import sha256_hex
 from edge_agent.wire.messages import (
@@ -19,6 +20,7 @@ from edge_agent.wire.messages import (
     State,
     TrustedVersions,
 )
+from server_bridge.cli.commands import app as program
 from server_bridge.cli.flag_words import flag_words
 from server_bridge.cli.fleet import app
 from server_bridge.folder_lock import lock_folder
@@ -247,3 +249,8 @@ def test_a_mistyped_data_folder_is_not_made_and_shown_as_an_empty_fleet(settings
 
 def test_more_lines_than_a_database_can_count_are_wrong_use(settings: str) -> None:
     assert CliRunner().invoke(app, ["log", "-n", str(10**20), "-c", settings]).exit_code == 2
+
+
+def test_the_version_is_printed() -> None:
+    done = CliRunner().invoke(program, ["version"])
+    assert (done.exit_code, done.output) == (0, f"{server_bridge.__version__}\n")
