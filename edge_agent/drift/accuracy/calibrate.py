@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from edge_agent.drift.accuracy.class_mix import misfit
 from edge_agent.drift.accuracy.neighbours import ORDERED_ROWS, halves_limit, inflations
 from edge_agent.drift.accuracy.params import NEVER, AccuracyParams, design_of
-from edge_agent.drift.accuracy.signals import SignalMap, usable_rows
+from edge_agent.drift.accuracy.signals import SignalMap, Signals, usable_rows
 from edge_agent.drift.accuracy.weighing import chance, fit_chance, fit_level, level
 from edge_agent.drift.calibration import REGRESSION_CLIP_QUANTILE
 from edge_agent.drift.losses import sample_right
@@ -67,7 +67,8 @@ def calibrate_accuracy(
     """
     observed, labels, targets, clip = _usable(reference)
     signal_map = SignalMap.fit(observed, labels, reference.classes)
-    signals, shares, _ = signal_map.signals(observed)
+    seen, _ = signal_map.signals(observed)
+    signals, shares, own = seen
     whole = -(-window // batch_size) * batch_size
     coefficients, residuals = _own_chance(signals, targets, clip == 1.0 and reference.classes is not None, rng)
     nothing = np.zeros(0)
@@ -86,6 +87,7 @@ def calibrate_accuracy(
         middle=nothing,
         width=nothing,
         rows=nothing,
+        own=own.astype(np.float32).astype(np.float64),
         residuals=residuals.astype(np.float32).astype(np.float64),
         first=nothing,
         means=nothing,
@@ -95,21 +97,21 @@ def calibrate_accuracy(
         absent=np.zeros(0, np.int64),
         inflations=nothing,
     )
-    functions = params.functions(signals, shares)[:, : -signals.shape[1]]
+    functions = params.functions(seen)
     params = _compared(params, functions, signals.shape[1] + shares.shape[1] + 1)
     params = _by_class(params, functions, _kinds(labels, reference.classes), targets, reference.classes)
     params = replace(params, changed_limit=_changed_limit(params, functions, rng))
-    return _in_order(params, reference, signals, shares)
+    return _in_order(params, reference, seen)
 
 
-def _in_order(params: AccuracyParams, reference: Reference, signals: Floats, shares: Floats) -> AccuracyParams:
+def _in_order(params: AccuracyParams, reference: Reference, seen: Signals) -> AccuracyParams:
     """With what the order of the rows says; of the ones that were taken, where those are all."""
     kept = _usable_rows(reference)
-    if len(kept) > len(signals):
-        signals, shares, _ = params.map.signals(_taken(reference.observed, kept[:ORDERED_ROWS]))
-    functions = params.functions(signals, shares)[:, : -signals.shape[1]]
-    limit = halves_limit(params.inverse, (functions - params.middle) / params.width, params.window)
-    return replace(params, passing_limit=max(params.changed_limit, limit), inflations=inflations(signals))
+    if len(kept) > len(seen.signals):
+        seen, _ = params.map.signals(_taken(reference.observed, kept[:ORDERED_ROWS]))
+    limit = halves_limit(params.inverse, (params.functions(seen) - params.middle) / params.width, params.window)
+    squared = inflations(seen.signals, seen.own)
+    return replace(params, passing_limit=max(params.changed_limit, limit), inflations=squared)
 
 
 def _usable_rows(reference: Reference) -> NDArray[np.int64]:

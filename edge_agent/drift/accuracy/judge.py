@@ -60,7 +60,7 @@ class Sums(NamedTuple):
     """What is known of some rows in a row.
 
     Attributes:
-        totals: (h + s,) sums of the functions over the usable ones.
+        totals: (h + s + c,) sums of the functions, and of squares, over the usable ones.
         rows: how many those are.
         outside: of them, outside of the reference's support.
         seen: all.
@@ -141,15 +141,18 @@ def _changed(
 
 
 def _spread_otherwise(params: AccuracyParams, weights: Floats, squares: Floats, noise: float) -> bool:
-    """Whether a squared signal's mean is further from the weighed reference's than chance puts it.
+    """Whether a squared signal's or reading's mean is further from the weighed reference's than chance puts it.
 
-    Weights balance the signals, not their squares: a reading that is stuck, noisy or scaled stays visible.
+    Weights balance the signals, not their squares: a reading that is stuck, noisy or scaled stays visible. The mean of
+    few squares is skewed; its cube root is not (Wilson and Hilferty 1931), so that few independent rows, as where
+    neighbours resemble each other, need no wider limit.
     """
     moments = weights @ params.squares
     expected, fourth = moments[: len(squares)], moments[len(squares) :]
     variance = np.maximum(fourth - np.square(expected), 0.0)
     error = np.sqrt((variance + _FLAT) * (noise + float(weights @ weights)) * params.inflations)
-    away = np.abs(squares - expected) / error
+    level = expected + np.sqrt(_FLAT)
+    away = 3.0 * level / error * np.abs(np.cbrt((squares + np.sqrt(_FLAT)) / level) - 1.0)
     return bool(away.max() > MOST_SPREAD)
 
 

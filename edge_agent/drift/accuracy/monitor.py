@@ -35,10 +35,10 @@ class AccuracyState:
     """The window so far, and the figure of the last full one.
 
     Attributes:
-        totals: (h + s,) sums over the window's usable rows.
+        totals: (h + s + c,) sums over the window's usable rows.
         counts: (9,) int64: usable rows, those outside of the support, all rows; windows; whether a refusal is held,
             windows like the reference since; refusal and rows of the last window; whether other weights serve.
-        early, early_counts: (h + s,) and (3,) the sums and the first three counts at the middle of the window.
+        early, early_counts: (h + s + c,) and (3,) the sums and the first three counts at the middle of the window.
         figures: (7,) of the last window's :class:`Judgement`; NaN where there is none.
     """
 
@@ -51,7 +51,7 @@ class AccuracyState:
     @classmethod
     def start(cls, params: AccuracyParams) -> Self:
         """Nothing seen."""
-        nothing = np.zeros(len(params.middle) + len(params.map.middle))
+        nothing = np.zeros(params.averaged)
         counts = np.zeros(len(_COUNTS), np.int64)
         return cls(nothing, counts, np.full(len(_FIGURES), np.nan), nothing, counts[:_SUMMED])
 
@@ -132,17 +132,17 @@ def _sums(params: AccuracyParams, seen: Observed) -> list[tuple[NDArray[np.float
     those outside of the support."""
     size, usable = params.batch_size, usable_rows(seen)
     if usable is None:
-        signals, shares, outside = params.map.signals(seen, size)
+        signals, outside = params.map.signals(seen, size)
         beyond = np.add.reduce(outside.reshape(-1, size), axis=1).tolist()
-        sums = params.sums(signals, shares, size)
+        sums = params.sums(signals, size)
         return [(one, (size, many)) for one, many in zip(sums, beyond, strict=True)]
     if len(seen) > size:
         return [one for start in range(0, len(seen), size) for one in _sums(params, seen.part(start, start + size))]
     many = int(np.count_nonzero(usable))
     if many == 0:
         return [(None, (0, 0))]
-    signals, shares, outside = params.map.signals(_rows(seen, usable))
-    return [(params.sums(signals, shares, many)[0], (many, int(np.count_nonzero(outside))))]
+    signals, outside = params.map.signals(_rows(seen, usable))
+    return [(params.sums(signals, many)[0], (many, int(np.count_nonzero(outside))))]
 
 
 def latest(params: AccuracyParams, state: AccuracyState) -> AccuracyEstimate | None:

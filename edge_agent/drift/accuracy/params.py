@@ -1,7 +1,7 @@
 """What the build leaves on the gateway for the estimate: the reference in the form in which it is compared."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self, cast
 
@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_agent.drift.accuracy.estimated import Quantity
-from edge_agent.drift.accuracy.signals import SignalMap
+from edge_agent.drift.accuracy.signals import SignalMap, Signals
 from edge_agent.drift.accuracy.weighing import chance, chance_of, level, level_of
+from edge_agent.drift.observed import Columns
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
 
@@ -19,7 +20,7 @@ Floats = NDArray[np.float64]
 NAME = "accuracy"
 NEVER = 1e300
 _SCALARS = ("window", "expected", "changed_limit", "passing_limit", "clip", "tolerated_fall", "warned_fall")
-_MAP_SCALARS = ("inputs", "embedded", "classes")
+_MAP_SCALARS = ("inputs", "embedded", "classes", "single")
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,15 @@ class AccuracyParams:
         coefficients: of a row's own chance of being right (expected loss).
         middle, width: (h,) of the averaged functions in the reference.
         rows: (n, p) the reference's first p functions, standardised: what weights balance.
+        own: (n, c) the reference's standardised readings of each input that is looked at by itself.
         residuals: (n,) right or not (loss) less what a model fitted without the row expects.
         first: (p, p) of the weights' first step.
         means, levels, counts: of each class (fifth of the targets) that the reference has: (c, h) functions,
             (c,) accuracy, (c,) rows.
         inverse: (h, h) inverse covariance of the functions within classes.
         absent: classes of which the reference has one row or none.
-        inflations: (s,) what neighbours that resemble each other do to the variance of each squared signal's mean.
+        inflations: (s + c,) what neighbours that resemble each other do to the variance of the mean of each squared
+            signal, and of each squared reading.
     """
 
     quantity: Quantity
@@ -63,6 +66,7 @@ class AccuracyParams:
     middle: Floats
     width: Floats
     rows: Floats
+    own: Floats
     residuals: Floats
     first: Floats
     means: Floats
@@ -72,25 +76,32 @@ class AccuracyParams:
     absent: NDArray[np.int64]
     inflations: Floats
 
-    def functions(self, signals: Floats, shares: Floats) -> Floats:
-        """(n, h + s) what is averaged: the row's chance, its signals, its probabilities, its steps; squared signals."""
+    @property
+    def averaged(self) -> int:
+        """Functions that are averaged: h + s + c."""
+        return len(self.middle) + len(self.inflations)
+
+    def functions(self, seen: Signals) -> Floats:
+        """(n, h) what is compared: the row's chance, its signals, its probabilities, its steps."""
+        signals, shares, _ = seen
         expects = (chance if self.quantity == "accuracy" else level)(design_of(signals), self.coefficients)
         count, wide = signals.shape
         first = 1 + wide + shares.shape[1]
         last = first + self.map.steps.size
-        table = np.empty((count, last + wide))
+        table = np.empty((count, last))
         table[:, 0] = expects
         table[:, 1 : 1 + wide] = signals
         table[:, 1 + wide : first] = shares
-        table[:, first:last] = self.map.stepped(signals)
-        np.multiply(signals, signals, out=table[:, last:])
+        table[:, first:] = self.map.stepped(signals)
         return table
 
-    def sums(self, signals: Floats, shares: Floats, size: int) -> Floats:
-        """(n / size, h + s) sums of :meth:`functions` over batches of ``size`` rows, for less than these cost.
+    def sums(self, seen: Signals, size: int) -> Floats:
+        """(n / size, h + s + c) sums over batches of ``size`` rows: of :meth:`functions`, for less than these cost; of
+        squared signals; of squared readings.
 
         Each is what it would be alone, bit for bit.
         """
+        signals, shares, own = seen
         rows, wide = signals.reshape(-1, size, signals.shape[1]), signals.shape[1]
         linear = rows @ self.coefficients[1:-1]
         linear += self.coefficients[0]
@@ -98,20 +109,36 @@ class AccuracyParams:
         expects = (chance_of if self.quantity == "accuracy" else level_of)(linear)
         first = 1 + wide + shares.shape[1]
         last, ones = first + self.map.steps.size, np.ones(size)
-        table = np.empty((len(rows), last + wide))
+        table = np.empty((len(rows), last + wide + own.shape[1]))
         np.add.reduce(expects, axis=1, out=table[:, 0])
         table[:, 1 : 1 + wide] = ones @ rows
         table[:, 1 + wide : first] = ones @ shares.reshape(len(rows), size, shares.shape[1])
         table[:, first:last] = self.map.stepped_often(signals, size)
-        table[:, last:] = ones @ np.square(rows)
+        table[:, last : last + wide] = ones @ np.square(rows)
+        table[:, last + wide :] = ones @ np.square(own).reshape(len(rows), size, own.shape[1])
         return table
 
     @cached_property
     def squares(self) -> Floats:
-        """(n, 2 s) squared signals of the reference's rows, and their squares."""
+        """(n, 2 (s + c)) squared signals and readings of the reference's rows, and their squares."""
         signals = slice(1, 1 + len(self.map.middle))
-        squares = np.square(self.rows[:, signals] * self.width[signals] + self.middle[signals])
+        rows = self.rows[:, signals] * self.width[signals] + self.middle[signals]
+        squares = np.square(np.concatenate([rows, self.own], axis=1))
         return np.concatenate([squares, np.square(squares)], axis=1)
+
+    def narrowed(self, features: int) -> tuple[Columns, Self]:
+        """The columns of a sample's features that are looked at, if not all are; and the same monitor of samples that
+        have these alone.
+
+        Args:
+            features: of a sample. Of as many as the reference does not have, as where all are looked at, none is named.
+        """
+        columns, inputs = self.map.columns, self.map.inputs
+        read = columns[columns < inputs]
+        if len(read) == inputs or features != inputs:
+            return (), self
+        places = np.concatenate([np.arange(len(read)), columns[len(read) :] - inputs + len(read)])
+        return (read,), replace(self, map=replace(self.map, inputs=len(read), columns=places))
 
     @classmethod
     def from_spec(cls, spec: MonitorSpec, arrays: Mapping[str, NDArray[Any]]) -> Self:
@@ -157,7 +184,8 @@ class AccuracyParams:
             "means": (c, h),
             "levels": (c,),
             "inverse": (h, h),
-            "inflations": self.map.middle.shape,
+            "own": (many, self.map.single),
+            "inflations": (len(self.map.middle) + self.map.single,),
         }
         wrong = [name for name, shape in shapes.items() if getattr(self, name).shape != shape]
         if wrong or many == 0 or self.window % self.batch_size or self.window < self.batch_size:
@@ -175,11 +203,13 @@ def design_of(signals: Floats) -> Floats:
 def _as_now(
     scalars: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> tuple[Mapping[str, Any], Mapping[str, NDArray[Any]]]:
-    """A bundle built before neighbours were asked for takes rows for independent, as it was calibrated."""
-    if "passing_limit" in scalars or "changed_limit" not in scalars or "map.middle" not in arrays:
+    """A bundle built before neighbours were asked for takes rows for independent, as it was calibrated; one built
+    before each input's spread was looked at has none of them."""
+    if "single" in scalars or "changed_limit" not in scalars or not {"map.middle", "rows"} <= set(arrays):
         return scalars, arrays
-    alone = np.ones_like(arrays["map.middle"])
-    return {"passing_limit": scalars["changed_limit"], **scalars}, {"inflations": alone, **arrays}
+    alone, nothing = np.ones_like(arrays["map.middle"]), np.zeros((len(arrays["rows"]), 0))
+    limits = {"passing_limit": scalars["changed_limit"], "single": 0}
+    return {**limits, **scalars}, {"inflations": alone, "own": nothing, **arrays}
 
 
 def _array_fields(kind: type[Any]) -> list[str]:

@@ -2,13 +2,14 @@
 
 A row's signals are the model's confidence (its value, in a regression), the coordinates along the principal axes of the
 reference's inputs and embeddings, how far along them and how far beside them it lies. Of the signals a fixed list of
-functions is averaged over a window, so that a window of any length is one vector.
+functions is averaged over a window, so that a window of any length is one vector. Of few inputs each one's own reading
+is looked at too, for how far it spreads: a sensor that is noisy or scaled hardly shows along axes that it shares.
 """
 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ Floats = NDArray[np.float64]
 
 AXES, AXES_ROWS = 16, 1000
 COLUMNS_CAP = 256
+OWN_CAP = 64
+"""Inputs up to which each one's own spread is looked at."""
 NARROW = 512
 SHARE_COLUMNS = 15
 """Classes whose probabilities are averaged on their own, the most frequent ones."""
@@ -30,6 +33,20 @@ _TINY = 1e-9
 _SET_BITS = np.array([number.bit_count() for number in range(256)], np.uint8)
 
 
+class Signals(NamedTuple):
+    """Of n usable rows.
+
+    Attributes:
+        signals: (n, s) standardised.
+        shares: (n, l) probabilities of the listed classes.
+        own: (n, c) standardised readings of the inputs that are looked at one by one.
+    """
+
+    signals: Floats
+    shares: Floats
+    own: Floats
+
+
 @dataclass(frozen=True)
 class SignalMap:
     """Rows to signals, as the reference has them.
@@ -37,6 +54,7 @@ class SignalMap:
     Attributes:
         inputs, embedded: columns of features and embeddings; rows of other widths are refused.
         columns: (c,) int64 of the columns that are looked at, at most 256.
+        single: the first so many of them are inputs whose own spread is looked at.
         centre, rate: (c,) mean, and factor to unit spread (over the root of the block's columns).
         axes: (q, c) principal axes, q <= 16.
         spread: (q,) standard deviation along each.
@@ -50,6 +68,7 @@ class SignalMap:
     inputs: int
     embedded: int
     columns: NDArray[np.int64]
+    single: int
     centre: Floats
     rate: Floats
     axes: Floats
@@ -74,7 +93,8 @@ class SignalMap:
         every = inputs + embedded
         columns = np.unique(np.linspace(0, every - 1, min(every, COLUMNS_CAP)).astype(np.int64))
         table = _table(observed, columns)
-        blocks = np.where(columns < inputs, (columns < inputs).sum(), (columns >= inputs).sum())
+        read = int((columns < inputs).sum())
+        blocks = np.where(columns < inputs, read, len(columns) - read)
         centre, deviation = (told(axis=0, dtype=np.float64) for told in (table.mean, table.std))
         deviation = np.maximum(deviation, 1e-6 * np.abs(centre) + _TINY)
         rate = 1.0 / (deviation * np.sqrt(blocks))
@@ -88,6 +108,7 @@ class SignalMap:
             inputs=inputs,
             embedded=embedded,
             columns=columns,
+            single=read if read <= OWN_CAP else 0,
             centre=centre,
             rate=rate,
             axes=axes,
@@ -102,14 +123,14 @@ class SignalMap:
         return made._standardised(observed)
 
     def _standardised(self, observed: Observed) -> Self:
-        raw, _ = self._raw(observed)
+        raw, *_ = self._raw(observed)
         middle, width = raw.mean(axis=0), np.maximum(raw.std(axis=0), _TINY)
         scaled = np.clip((raw - middle) / width, -_NEAR, _NEAR)
         steps = np.quantile(scaled, STEPS, axis=0).T
         return replace(self, middle=middle, width=width, steps=steps, furthest=raw[:, 2:4].max(axis=0))
 
-    def signals(self, observed: Observed, size: int | None = None) -> tuple[Floats, Floats, NDArray[np.bool_]]:
-        """Of usable rows: (n, s) standardised signals, (n, l) probabilities, and (n,) which lie outside of the support.
+    def signals(self, observed: Observed, size: int | None = None) -> tuple[Signals, NDArray[np.bool_]]:
+        """What is seen of usable rows, and (n,) which of them lie outside of the support.
 
         Args:
             size: rows a batch; each is what it would be alone, bit for bit. None: all are one.
@@ -117,11 +138,12 @@ class SignalMap:
         Raises:
             DataError: rows of other widths than the reference's.
         """
-        raw, shares = self._raw(observed, size)
+        raw, shares, own = self._raw(observed, size)
         outside = (raw[:, 2] > self.furthest[0]) | (raw[:, 3] > self.furthest[1])
         raw -= self.middle
         raw /= self.width
-        return np.clip(raw, -_NEAR, _NEAR, out=raw), shares, outside
+        np.clip(raw, -_NEAR, _NEAR, out=raw)
+        return Signals(raw, shares, own), outside
 
     def stepped(self, signals: Floats) -> NDArray[np.bool_]:
         """(n, 3 s) which steps each signal is above."""
@@ -136,7 +158,7 @@ class SignalMap:
         counts: NDArray[np.int64] = np.add.reduce(_SET_BITS.take(packed), axis=2, dtype=np.int64)
         return counts.T
 
-    def _raw(self, observed: Observed, size: int | None = None) -> tuple[Floats, Floats]:
+    def _raw(self, observed: Observed, size: int | None = None) -> tuple[Floats, Floats, Floats]:
         if _widths(observed) != (self.inputs, self.embedded):
             raise DataError(f"accuracy: rows of {sum(_widths(observed))} numbers, not {self.inputs + self.embedded}")
         table = _table(observed, self.columns)
@@ -155,7 +177,9 @@ class SignalMap:
         raw[:, 2] = np.log(np.einsum("ij,ij->i", along, along) / along.shape[1] + 1e-3)
         raw[:, 3] = np.log(beside + 1e-4)
         raw[:, 4:] = along
-        return raw, self._of_outputs(observed.outputs, raw)
+        own = table[:, : self.single] * np.sqrt(max(1, self.single))
+        np.clip(own, -_NEAR, _NEAR, out=own)
+        return raw, self._of_outputs(observed.outputs, raw), own
 
     def _as(self, kind: "np.dtype[Any]") -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Centre, rate and (c, q) axes in the table's type."""
@@ -206,7 +230,8 @@ def usable_rows(observed: Observed) -> NDArray[np.bool_] | None:
     fine = np.ones(len(observed), np.bool_)
     for column in columns:
         fine &= np.isfinite(column.reshape(len(column), -1)).all(axis=1)
-    fine = fine if observed.faulty is None else fine & ~observed.faulty.any(axis=1)
+    broken = observed.broken_rows
+    fine = fine if broken is None else fine & ~broken
     return None if fine.all() else fine
 
 
