@@ -92,45 +92,72 @@ def asked(flag: str | None, waiting: Asked | None) -> Asked | None:
     return Asked(told.before, told.now) if told is not None and told.now > told.before else None
 
 
-def no_worse_than(losses: NDArray[Any], samples: int, *, guess: float | None) -> Asked | None:
+class Usual(NamedTuple):
+    """What the labelled monitor takes for usual.
+
+    Attributes:
+        losses: of the weights before; of a bundle's own, those of its reference.
+        inflation: of a mean's variance by the autocorrelation of the reference's losses, in their order.
+    """
+
+    losses: Distribution
+    inflation: float
+
+
+def no_worse_than(
+    losses: NDArray[Any], samples: int, *, guess: float | None, usual: Usual | None = None
+) -> Asked | None:
     """What an activation that answers no flag must not do: make the losses plainly worse than they were.
 
     Args:
         losses: (n,) of labelled samples by the weights before, in the order in which they were judged.
         samples: labelled ones of the new weights after which it is told.
         guess: a guess's loss; None: not known.
+        usual: None: the monitor knows no such.
 
     Returns:
         None where there are fewer losses than twice ``samples``, or they say nothing.
 
     Source: one-sided two-sample z-test of means, the variance that of the losses before, times what their
         autocorrelation adds; and the new losses must be worse throughout (``LASTING_SHARE``), beside those just before,
-        too, since a level that moves is where it was a moment ago.
+        too, since a level that moves is where it was a moment ago. A thousand losses hardly show what happens once in
+        some hundred, and nothing of a level that moves more slowly: autocorrelation adds at least what it does in the
+        reference, and the variance is at least that with ``samples`` of the usual losses beside.
     Cost: O(n log n).
     """
     finite = clip_losses(np.asarray(losses, np.float64), None)
     if len(finite) < _TIMES_AS_MANY * samples:
         return None
-    one = _plainly_worse(finite, samples, dependence(finite).inflation, guess)
+    inflation = dependence(finite).inflation
+    if usual is None:
+        one = _plainly_worse(finite, samples, inflation, guess)
+    else:
+        beside = usual.losses.spread(samples)
+        one = _plainly_worse(finite, samples, max(inflation, usual.inflation), guess, beside)
     return None if one is None else one._replace(lately=float(finite[-samples:].mean()))
 
 
-def no_worse_than_usual(usual: Distribution, samples: int, *, inflation: float, guess: float | None) -> Asked | None:
-    """The same where the weights before have told too few losses: as what was usual says, by which they were judged.
-
-    Args:
-        usual: the losses that are usual for the weights before; of a bundle's own, those of its reference.
-        inflation: of a mean's variance by their autocorrelation.
-    """
-    rows = round(float(usual.counts.sum())) - 1  # without the one that is imagined
+def no_worse_than_usual(usual: Usual, samples: int, *, guess: float | None) -> Asked | None:
+    """The same where the weights before have told too few losses: as what was usual says, by which they were judged."""
+    rows = round(float(usual.losses.counts.sum())) - 1  # without the one that is imagined
     if rows < _TIMES_AS_MANY * samples:
         return None
-    return _plainly_worse(usual.spread(min(rows, COMPARED_ROWS)), samples, inflation, guess)
+    return _plainly_worse(usual.losses.spread(min(rows, COMPARED_ROWS)), samples, usual.inflation, guess)
 
 
-def _plainly_worse(losses: NDArray[np.float64], samples: int, inflation: float, guess: float | None) -> Asked | None:
+def _plainly_worse(
+    losses: NDArray[np.float64],
+    samples: int,
+    inflation: float,
+    guess: float | None,
+    beside: NDArray[np.float64] | None = None,
+) -> Asked | None:
     most = min(max(_FARTHEST * float(losses.max()), guess or 0.0), LOSS_CAP)  # those before are clipped there, too
-    error = float(losses.std()) * math.sqrt(inflation * (1 / len(losses) + 1 / samples))
+    variance = float(losses.var())
+    if beside is not None:
+        other = float(np.minimum(beside, most).var())
+        variance = max(variance, (len(losses) * variance + len(beside) * other) / (len(losses) + len(beside)))
+    error = math.sqrt(variance * inflation * (1 / len(losses) + 1 / samples))
     widened = WORSE_BY * (1 + _UNSURE * math.sqrt(inflation / len(losses)))
     worse, before = max(widened * error, PLAIN_SHARE * (guess or 0.0)), float(losses.mean())
     if worse <= 0:

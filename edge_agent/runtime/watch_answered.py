@@ -14,6 +14,7 @@ from edge_agent.runtime.watch_answer import (
     COMPARED_ROWS,
     RENEWED_AT_MOST,
     Asked,
+    Usual,
     no_worse_than,
     no_worse_than_usual,
     unanswered,
@@ -72,16 +73,17 @@ def before_activation(rules: WatchRules, store: SampleStore, at: Standing) -> As
     except DataError as error:
         _log.warning("new_weights_not_compared", problem=str(error))
         return None
-    guess = rules.worst_loss
-    return no_worse_than(losses, warm_up, guess=guess) or _no_worse_than_usual(rules, at, guess)
+    guess, usual = rules.worst_loss, _usual(rules, at)
+    compared = no_worse_than(losses, warm_up, guess=guess, usual=usual)
+    return no_worse_than_usual(usual, warm_up, guess=guess) if compared is None and usual is not None else compared
 
 
-def _no_worse_than_usual(rules: WatchRules, at: Standing, guess: float | None) -> Asked | None:
+def _usual(rules: WatchRules, at: Standing) -> Usual | None:
     monitor = rules.labelled.monitor
     state, params = at.states[monitor.name], monitor.params
     if not isinstance(state, LossLevelState) or not isinstance(params, LossLevelParams) or state.warmup_left:
         return None
-    return no_worse_than_usual(state.distribution, warm_up_samples(rules), inflation=params.inflation, guess=guess)
+    return Usual(state.distribution, params.inflation)
 
 
 def warm_up_samples(rules: WatchRules) -> int:

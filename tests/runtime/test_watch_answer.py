@@ -1,5 +1,6 @@
 """A flag that an activation has not answered is raised anew, about the weights that serve now."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from numpy.typing import NDArray
 
 from edge_agent.drift.finding import Finding
 from edge_agent.drift.observed import Labelled
+from edge_agent.drift.promise.blocks import dependence
+from edge_agent.drift.sequential.calibration import judged_series
+from edge_agent.drift.sequential.table import Distribution
 from edge_agent.model.bundle import Bundle
-from edge_agent.runtime.watch_answer import RENEWED_AT_MOST, no_worse_than, unanswered, with_losses
+from edge_agent.runtime.watch_answer import RENEWED_AT_MOST, Usual, no_worse_than, unanswered, with_losses
 from tests.runtime.bench import BATCH, RULE, Parts
 from tests.runtime.watched import OWN, SIZE, rules_of, watched_bundle
 from tests.runtime.watched_gateway import Gateway
@@ -166,9 +170,15 @@ def test_another_bundle_s_losses_are_not_compared_with_those_before_though_that_
     assert stream.feed(BAD * RULE.warmup_batches) == 0
 
 
-def flagged(before: NDArray[np.float64], after: NDArray[np.float64], *, guess: float | None = None) -> bool:
+def flagged(
+    before: NDArray[np.float64],
+    after: NDArray[np.float64],
+    *,
+    guess: float | None = None,
+    usual: Usual | None = None,
+) -> bool:
     """Whether these losses of new weights are plainly worse than those of the weights before."""
-    one = no_worse_than(before, len(after), guess=guess)
+    one = no_worse_than(before, len(after), guess=guess, usual=usual)
     if one is None:
         return False
     shown = Labelled([str(k) for k in range(len(after))], np.zeros(len(after)), after, np.full(len(after), np.nan))
@@ -197,3 +207,45 @@ def test_an_activation_that_changes_nothing_is_flagged_once_in_a_thousand_and_on
     assert sum(flagged(one[:512], one[512:]) for one in streams) <= 4
     risen = [flagged(one[:512], one[512:] + np.sqrt(2)) for one in streams[:50]]
     assert np.mean(risen) > 0.9
+
+
+def moving(rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """A level that moves by a half, once in 2,000 samples."""
+    phase = 2 * np.pi * (np.arange(rows) + rng.integers(2000)) / 2000
+    return np.asarray(rng.exponential(1, rows) * (1 + 0.5 * np.sin(phase)))
+
+
+def in_bursts(rows: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Some 64 mistakes on end, once in 300 samples."""
+    begun = rng.random(rows + 64) < 1 / 300
+    wrong = np.convolve(begun, np.ones(64))[64 : 64 + rows] > 0
+    return np.where(wrong, 0.5 + rng.exponential(1.0, rows), rng.exponential(0.05, rows))
+
+
+def seldom_wrong(rows: int, rng: np.random.Generator, share: float = 1 / 200) -> NDArray[np.float64]:
+    """A mistake now and then."""
+    return np.where(rng.random(rows) < share, 0.7 + rng.exponential(1.5, rows), rng.exponential(0.004, rows))
+
+
+def usual_of(losses: NDArray[np.float64]) -> Usual:
+    """As a bundle has it that was calibrated on these losses."""
+    return Usual(Distribution.of(losses), dependence(judged_series(losses)).inflation)
+
+
+@pytest.mark.parametrize("losses", [moving, in_bursts, seldom_wrong])
+def test_what_the_reference_shows_of_slow_and_seldom_changes_is_not_taken_for_harm(
+    losses: Callable[[int, np.random.Generator], NDArray[np.float64]],
+) -> None:
+    """Seed 6. At 1e-3 more than 3 of 400 have probability 8e-4; by 512 losses alone 76, 11 and 4 are flagged."""
+    rng = np.random.default_rng(6)
+    usual = usual_of(losses(4000, rng))
+    streams = [losses(768, rng) for _ in range(400)]
+    assert sum(flagged(one[:512], one[512:], usual=usual) for one in streams) <= 3
+
+
+def test_mistakes_that_become_many_are_told_beside_what_is_usual() -> None:
+    """Seed 7, 100 activations: from one in 200 to one in ten."""
+    rng = np.random.default_rng(7)
+    usual = usual_of(seldom_wrong(4000, rng))
+    told = [flagged(seldom_wrong(1024, rng), seldom_wrong(256, rng, 0.1), usual=usual) for _ in range(100)]
+    assert np.mean(told) > 0.9
