@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 from numpy.typing import NDArray
 from onnx import helper
 
@@ -25,6 +26,7 @@ from edge_agent.cli.drift_chart import drift_chart
 from edge_agent.cli.drift_replayed import Replayed
 from edge_agent.cli.drift_replaying import Wanted, replay_of
 from edge_agent.cli.drift_report import lines
+from edge_agent.model.bundle import Bundle
 from edge_agent.wire.manifest import FeatureSpec, LossName
 from server_bridge.bundles.build import BuildSettings, build_bundle
 from server_bridge.bundles.fit import FitSettings, fit_bundle
@@ -45,7 +47,10 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Recorded:
-    """Rows to train on, to calibrate with, and to replay: arrays ``x``, ``label`` and perhaps ``time`` each."""
+    """Rows to train on, to calibrate with, and to replay: arrays ``x``, ``label`` and perhaps ``time`` each.
+
+    ``parts`` are rows in the later ones at which the net's accuracy is told apart.
+    """
 
     loss: LossName
     outputs: int
@@ -53,6 +58,7 @@ class Recorded:
     calibration: Arrays
     later: Arrays
     features: tuple[FeatureSpec, ...] = ()
+    parts: tuple[int, ...] = ()
 
 
 def gas() -> Recorded:
@@ -61,7 +67,10 @@ def gas() -> Recorded:
     order = np.random.default_rng(SEED).permutation(len(first["x"]))
     later = [_gas_batch(number) for number in range(2, 7)]
     joined = {name: np.concatenate([batch[name] for batch in later]) for name in first}
-    return Recorded("cross-entropy", 6, _rows(first, order[:245]), _rows(first, np.sort(order[245:])), joined)
+    ends = np.cumsum([len(batch["label"]) for batch in later])
+    held = _rows(first, np.sort(order[245:]))
+    parts = (0, ends[0] // 2, *ends[:-1].tolist())
+    return Recorded("cross-entropy", 6, _rows(first, order[:245]), held, joined, parts=parts)
 
 
 def turbine() -> Recorded:
@@ -110,8 +119,19 @@ def replays(name: str, recorded: Recorded, folder: Path) -> Iterator[tuple[bool,
     bundle = fit_bundle(
         folder / "built", folder / "train.npz", folder / "calibration.npz", fit, folder / "bundle", noted=_print_notes
     )
+    if recorded.parts:
+        print(f"{name}: accuracy of the net held out, and in parts of what is replayed: {accuracies(recorded, bundle)}")
     for labelled, file in ((True, name), (False, f"{name}-unlabelled")):
         yield labelled, replay_of(Wanted(folder / f"{file}.npz", bundle.path))
+
+
+def accuracies(recorded: Recorded, bundle: Bundle) -> str:
+    """Of the calibrating rows, and of each part of the later ones."""
+    later = zip(recorded.parts, (*recorded.parts[1:], len(recorded.later["label"])), strict=True)
+    pieces = [recorded.calibration, *(_rows(recorded.later, np.arange(first, last)) for first, last in later)]
+    session = ort.InferenceSession(str(bundle.path / "infer.onnx"))
+    told = [(session.run(None, {"x": piece["x"]})[0].argmax(axis=1) == piece["label"]).mean() for piece in pieces]
+    return ", ".join(f"{one:.2f}" for one in told)
 
 
 def main(arguments: list[str]) -> None:
