@@ -15,6 +15,7 @@
 ``python -m tests.benchmarks attribution`` makes sensors drift and asks which are named: minutes.
 ``python -m tests.benchmarks drift_replay`` replays real recordings as `edge-agent drift replay` does: a minute or two.
 ``python -m tests.benchmarks false_alarms`` counts false alarms against what is promised: `--quick` is seconds.
+``python -m tests.benchmarks activations`` asks whether new weights are flagged that change nothing: minutes.
 ``python -m tests.benchmarks label_free_level`` does the same for the monitor without labels: `--quick` is seconds.
 ``python -m tests.benchmarks estimated_accuracy`` sets accuracies without labels beside the true ones: minutes.
 ``python -m tests.benchmarks sensor_faults`` puts faults and drifts into recorded sensors: `--quick` is a minute.
@@ -32,6 +33,7 @@ from tests.benchmarks.report import save, show
 
 BENCHMARKS = {"serving": serving, "head_training": head_training}
 WITH_OPTIONS = (
+    "activations",
     "agent_loop",
     "attribution",
     "cifar10_drift",

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.benchmarks.accuracy_data.neighbours import WALKS, told
 from tests.benchmarks.accuracy_data.shifts import KINDS, importances, tampered
 from tests.benchmarks.accuracy_data.tables import TAMPERED, figures, summary
 from tests.benchmarks.estimated_accuracy import QUICK, run
@@ -42,3 +43,11 @@ def test_tampering_changes_readings_and_keeps_their_shape() -> None:
         assert not np.array_equal(readings, features)
         names.add(name)
     assert len(names) == 19
+
+
+def test_windows_whose_neighbours_resemble_each_other_are_counted_by_what_became_of_them() -> None:
+    unchanged, noisy = (told(0.0, 1000, sensor, 1, 3) for sensor in ("", "noise of its own size"))
+    assert (unchanged.windows, unchanged.refusals) == (3, {})
+    assert noisy.refusals == {"unlike": 3}
+    assert "figures 0%, covered -; unlike 100.0%" in str(noisy)
+    assert told(1.0, 500, "", 1, 8).windows == WALKS
