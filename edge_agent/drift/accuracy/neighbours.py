@@ -24,11 +24,12 @@ def inflations(signals: Floats, own: Floats) -> Floats:
     of the readings, which nothing was fitted to, are as they are.
 
     Args:
-        signals, own: (n, s) and (n, c) of the reference's rows, in the order in which they were measured.
+        signals: (n, s) of the reference's rows, in the order in which they were measured.
+        own: (n, c) squared readings of the same.
 
     Cost: O((s + c) n log n).
     """
-    along, alone = (np.array([dependence(column).inflation for column in np.square(one).T]) for one in (signals, own))
+    along, alone = (np.array([dependence(one).inflation for one in squared.T]) for squared in (np.square(signals), own))
     return np.concatenate([_widened(along, len(signals)), alone])
 
 

@@ -41,7 +41,7 @@ class AccuracyParams:
         coefficients: of a row's own chance of being right (expected loss).
         middle, width: (h,) of the averaged functions in the reference.
         rows: (n, p) the reference's first p functions, standardised: what weights balance.
-        own: (n, c) the reference's standardised readings of each input that is looked at by itself.
+        own: (n, c) the reference's squared standardised readings of each input that is looked at by itself.
         residuals: (n,) right or not (loss) less what a model fitted without the row expects.
         first: (p, p) of the weights' first step.
         means, levels, counts: of each class (fifth of the targets) that the reference has: (c, h) functions,
@@ -115,7 +115,7 @@ class AccuracyParams:
         table[:, 1 + wide : first] = ones @ shares.reshape(len(rows), size, shares.shape[1])
         table[:, first:last] = self.map.stepped_often(signals, size)
         table[:, last : last + wide] = ones @ np.square(rows)
-        table[:, last + wide :] = ones @ np.square(own).reshape(len(rows), size, own.shape[1])
+        table[:, last + wide :] = ones @ own.reshape(len(rows), size, own.shape[1])
         return table
 
     @cached_property
@@ -123,7 +123,7 @@ class AccuracyParams:
         """(n, 2 (s + c)) squared signals and readings of the reference's rows, and their squares."""
         signals = slice(1, 1 + len(self.map.middle))
         rows = self.rows[:, signals] * self.width[signals] + self.middle[signals]
-        squares = np.square(np.concatenate([rows, self.own], axis=1))
+        squares = np.concatenate([np.square(rows), self.own], axis=1)
         return np.concatenate([squares, np.square(squares)], axis=1)
 
     def narrowed(self, features: int) -> tuple[Columns, Self]:

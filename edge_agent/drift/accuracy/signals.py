@@ -39,7 +39,7 @@ class Signals(NamedTuple):
     Attributes:
         signals: (n, s) standardised.
         shares: (n, l) probabilities of the listed classes.
-        own: (n, c) standardised readings of the inputs that are looked at one by one.
+        own: (n, c) squared standardised readings, at most 16, of the inputs that are looked at one by one.
     """
 
     signals: Floats
@@ -177,9 +177,9 @@ class SignalMap:
         raw[:, 2] = np.log(np.einsum("ij,ij->i", along, along) / along.shape[1] + 1e-3)
         raw[:, 3] = np.log(beside + 1e-4)
         raw[:, 4:] = along
-        own = table[:, : self.single] * np.sqrt(max(1, self.single))
-        np.clip(own, -_NEAR, _NEAR, out=own)
-        return raw, self._of_outputs(observed.outputs, raw), own
+        own = np.square(table[:, : self.single], dtype=np.float64)
+        own *= self.single
+        return raw, self._of_outputs(observed.outputs, raw), np.minimum(own, _NEAR**2, out=own)
 
     def _as(self, kind: "np.dtype[Any]") -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Centre, rate and (c, q) axes in the table's type."""

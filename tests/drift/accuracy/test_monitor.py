@@ -221,7 +221,7 @@ def test_several_batches_at_once_are_bit_for_bit_what_they_are_one_by_one() -> N
 def test_sums_are_those_of_the_functions() -> None:
     rows = POOL.take(np.arange(3 * BATCH)).observed
     seen, _ = PARAMS.map.signals(rows)
-    squares = np.square(np.concatenate([seen.signals, seen.own], axis=1))
+    squares = np.concatenate([np.square(seen.signals), seen.own], axis=1)
     table = np.concatenate([PARAMS.functions(seen), squares], axis=1)
     sums = PARAMS.sums(seen, BATCH)
     np.testing.assert_allclose(sums, table.reshape(3, BATCH, -1).sum(axis=1), rtol=1e-12, atol=1e-10)

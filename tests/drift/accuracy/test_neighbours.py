@@ -83,14 +83,14 @@ def test_inflations_of_squares_are_widened_by_how_few_rows_tell_them() -> None:
     rng = np.random.default_rng(8)
     truth = (1 + 0.8**2) / (1 - 0.8**2)
     many, few = (autoregressive(rows, 0.8, rng) for rows in (8000, 500))
-    assert np.median(inflations(many, many)) == pytest.approx(truth, rel=0.3)
-    assert np.median(inflations(few, few)[:FEATURES]) > truth
+    assert np.median(inflations(many, many**2)) == pytest.approx(truth, rel=0.3)
+    assert np.median(inflations(few, few**2)[:FEATURES]) > truth
     assert (inflations(np.ones((600, 2)), np.ones((600, 3))) == np.ones(5)).all()
 
 
 def test_what_nothing_was_fitted_to_is_not_widened() -> None:
     few = autoregressive(500, 0.8, np.random.default_rng(9))
-    found = inflations(few, few)
+    found = inflations(few, few**2)
     assert (found[FEATURES:] < found[:FEATURES]).all()
 
 
