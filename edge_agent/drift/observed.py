@@ -1,6 +1,7 @@
 """What monitors are shown: samples as they were served, and samples whose labels have come."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ class Observed:
         embeddings: (n, d) output of role embedding; None: the model gives none.
         faulty: (n, f) bool, readings that are taken for broken and left out of judgement; None: none is.
         finite: the features are known to be, but where faulty: nothing has to look for others.
+        broken: (n,) bool, rows with a broken reading anywhere, where ``features`` and ``faulty`` are some of a sample's
+            columns only (:func:`narrowed`); None: none has, or they are all columns.
     """
 
     ids: list[str]
@@ -29,9 +32,18 @@ class Observed:
     embeddings: NDArray[Any] | None = None
     faulty: NDArray[np.bool_] | None = None
     finite: bool = False
+    broken: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def broken_rows(self) -> NDArray[np.bool_] | None:
+        """(n,) which rows have a broken reading; None: none has."""
+        rows = self.broken
+        if rows is None and self.faulty is not None:
+            rows = np.logical_or.reduce(self.faulty, axis=1)
+        return rows if rows is not None and np.count_nonzero(rows) else None
 
     def part(self, start: int, stop: int) -> "Observed":
         """Rows ``start`` to before ``stop``: views."""
@@ -44,7 +56,37 @@ class Observed:
             None if self.embeddings is None else self.embeddings[some],
             None if self.faulty is None else self.faulty[some],
             self.finite,
+            None if self.broken is None else self.broken[some],
         )
+
+
+Columns = Sequence[slice | NDArray[np.int64]]
+"""Some columns of a table, side by side."""
+
+
+def narrowed(seen: Observed, columns: Columns) -> Observed:
+    """The same samples with some columns of their features only: a copy of these.
+
+    Args:
+        seen: with all columns, of which what is not finite is ``faulty``: of the others nobody would know any more.
+
+    Cost: O(n c).
+    """
+    return Observed(
+        seen.ids,
+        seen.times_s,
+        _chosen(seen.features, columns),
+        seen.outputs,
+        seen.embeddings,
+        None if seen.faulty is None else _chosen(seen.faulty, columns),
+        seen.finite,
+        seen.broken_rows,
+    )
+
+
+def _chosen(table: NDArray[Any], columns: Columns) -> NDArray[Any]:
+    parts = [table[:, one] for one in columns]
+    return parts[0].copy() if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import structlog
 
-from edge_agent.drift.observed import Observed
 from edge_agent.drift.policy.catalogue import ARRIVALS, LABEL_FREE, MonitorState
 from edge_agent.drift.policy.labels import LabelFacts
 from edge_agent.drift.policy.season import SeasonState
@@ -16,12 +15,12 @@ from edge_agent.link.database import Database
 from edge_agent.link.outbox import Outbox, Priority
 from edge_agent.runtime.watch_answer import Asked, asked
 from edge_agent.runtime.watch_answered import before_activation
-from edge_agent.runtime.watch_batches import ServedBatches, inputs_alone, observed, of_every_task, of_task
-from edge_agent.runtime.watch_held import Held, ServedPart
+from edge_agent.runtime.watch_held import Held, ServedPart, Shown
 from edge_agent.runtime.watch_judging import Judged, Judging
 from edge_agent.runtime.watch_labels import labels_noted, looked_at, served_noted
 from edge_agent.runtime.watch_overlay import may_swap, own_weights_serve, serves_as, with_overlay
 from edge_agent.runtime.watch_rules import WatchRules
+from edge_agent.runtime.watch_served import ServedViews
 from edge_agent.runtime.watch_standing import SEASON, Standing, StandingTable
 from edge_agent.samples.record import LabelledRow, Part
 from edge_agent.samples.store import SampleStore
@@ -76,7 +75,7 @@ class DriftWatch:
         self._adopt = adopt
         self._judging = Judging(gateway, store, rules, judged)
         self._buffer: list[LabelledRow] = []
-        self._served = _batches(rules)
+        self._served = ServedViews(rules)
         self._behind = True
         self._said_to: str | None = None
         self._facts_s = self._arrivals_kept_s = -math.inf
@@ -127,8 +126,7 @@ class DriftWatch:
     @property
     def waiting(self) -> dict[str, int]:
         """Samples that wait for a full batch, by monitor; any thread."""
-        served = {name: len(batches) for name, batches in self._served.items()}
-        return {self.rules.labelled.monitor.name: len(self._buffer), **served}
+        return {self.rules.labelled.monitor.name: len(self._buffer), **self._served.waiting}
 
     @property
     def unjudged_batches(self) -> int:
@@ -166,17 +164,14 @@ class DriftWatch:
         same = self._held.active is active
         if self._held and not same:  # what another has served is judged by that
             flags = self._judge(*self._held.taken(), now_s)
-        if same and not self._served and active.weights == self._standing.place.weights:
-            # nothing looks at features: they need not be kept for it
-            served = [(batch.without_features(), made) for batch, made in served]
-        self._held.add(rows, served, active)
+        known = same and active.weights == self._standing.place.weights and active.bundle == self.rules.bundle
+        shown = [self._served.shown(batch, made) if known else Shown(batch, made) for batch, made in served]
+        self._held.add(rows, shown, active)
         if self._held.may_wait(bool(rows or served), now_s) and same and not self._behind:
             return flags
         return flags + self._judge(*self._held.taken(), now_s)
 
-    def _judge(
-        self, rows: list[LabelledRow], served: Sequence[ServedPart], active: Prepared, now_s: float | None
-    ) -> int:
+    def _judge(self, rows: list[LabelledRow], served: Sequence[Shown], active: Prepared, now_s: float | None) -> int:
         try:
             if active.weights != self._standing.place.weights:
                 self._activate(active)
@@ -192,8 +187,7 @@ class DriftWatch:
                 flags += self._settle(at, now_s)
         except StorageError:
             self._behind, self._buffer = True, []
-            for batches in self._served.values():
-                batches.rewind()
+            self._served.rewind()
             raise
         self._behind = False
         return flags
@@ -223,42 +217,26 @@ class DriftWatch:
     def _after_served(
         self,
         at: Standing,
-        served: Sequence[ServedPart],
+        served: Sequence[Shown],
         active: Prepared,
         now_s: float | None,
     ) -> Standing:
-        rows = sum(len(batch.ids) for batch, made in served if made.weights == active.made_by)
+        served = [one for one in served if one.made.weights == active.made_by]
+        rows = sum(len(one.batch.ids) for one in served)
         if rows:
             at = replace(at, facts=replace(at.facts, rows_since=at.facts.rows_since + rows))
         if self._served or self.rules.arrivals is not None:
             own = active.bundle == self.rules.bundle  # else its own could not be used: what it serves is not judged
-            for piece in self._pieces(served, active) if own else ():
-                for batches in self._served.values():
-                    batches.add(piece)
-                at = served_noted(self.rules, at, piece, now_s)
+            for shown in served if own else ():
+                at = served_noted(self.rules, at, self._served.add(shown, active), now_s)
         at, self._facts_s = looked_at(self.rules, at, now_s, self._facts_s)
         for one in self.rules.served:
             batches = self._served[one.monitor.name]
             if one.monitor.role is Role.ACCURACY and not own_weights_serve(self.rules, active):
                 batches.clear()  # it knows the mistakes of the bundle's own weights, and no others'
-            while (whole := batches.take()) is not None:
-                at = self._judging.served(at, one.monitor, whole, batches.began, active)
+            while (taken := self._served.take(one)) is not None:
+                at = self._judging.served(at, *taken, batches.began, active)
         return at
-
-    def _pieces(self, served: Sequence[ServedPart], active: Prepared) -> Iterator[Observed]:
-        inputs = [spec.name for spec in self.rules.manifest.inputs] if self._served else []
-        first_task = active.tasks[0] if active.tasks else None
-        for batch, made in served:
-            if made.weights == active.made_by:
-                piece = observed(batch, made, inputs)
-                if self.rules.answers is not None:
-                    piece = of_every_task(piece, self.rules.answers, batch.tasks, active.tasks)
-                elif self.rules.inputs_alone:
-                    piece = inputs_alone(piece)
-                else:
-                    piece = of_task(piece, batch.tasks, first_task)
-                if len(piece):
-                    yield piece
 
     def _after_labelled(self, at: Standing, rows: list[LabelledRow], active: Prepared) -> Standing:
         """All batches that are full now, and what waits if it alarms already."""
@@ -283,8 +261,7 @@ class DriftWatch:
                 for event in at.events:
                     self._outbox.put(event, Priority.FLAG)
             self._buffer = [row for row in self._buffer if row.arrival > at.place.cursor]
-            for batches in self._served.values():
-                batches.settled()
+            self._served.settled()
         self._standing = at.settled()
         for event in at.events:
             figures = {"statistic": event.statistic, "threshold": event.threshold, "severity": event.severity}
@@ -329,7 +306,7 @@ class DriftWatch:
         with self._database.transaction():
             self._table.save(at, rules)
         self._judging.rules, self._standing, self._buffer = rules, at.settled(), []
-        self._served = _batches(rules)
+        self._served = ServedViews(rules)
 
     def _waiting(self, active: Prepared) -> Asked | None:
         """What the weights before have not answered yet, where it says something of these."""
@@ -350,7 +327,7 @@ class DriftWatch:
             self._table.save(at, self.rules)
         self._standing = at.settled()
         self._buffer = [row for row in self._buffer if at.place.judges(row.weights)]
-        self._served = _batches(self.rules)
+        self._served = ServedViews(self.rules)
 
     def _rules_of(self, active: Prepared) -> WatchRules:
         if self._adopt is None or active.bundle == self.rules.bundle:
@@ -360,10 +337,6 @@ class DriftWatch:
         except (ConfigError, DataError) as error:
             _log.error("monitors_of_new_bundle_unusable", problem=str(error), bundle=active.bundle)
             return self.rules
-
-
-def _batches(rules: WatchRules) -> dict[str, ServedBatches]:
-    return {one.monitor.name: ServedBatches(one.monitor.batch_size) for one in rules.served}
 
 
 def _rebaselined(rules: WatchRules, before: Standing, weights: str, *, goes_on: bool) -> dict[str, MonitorState]:

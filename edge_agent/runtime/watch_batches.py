@@ -2,13 +2,14 @@
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.observed import Observed
+from edge_agent.drift.observed import Columns, Observed, narrowed
 from edge_agent.drift.task_answers import WIDTH, TaskAnswers
 from edge_agent.samples.record import SampleBatch
 from edge_agent.serving.server import Served
@@ -36,10 +37,13 @@ class ServedBatches:
 
     Args:
         size: samples a batch.
+        columns: of the features that the monitor looks at; none: all. Pieces come with these alone, but for those in
+            which it is not told what is finite (``finite``): in the other columns nobody would know it any more.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, columns: Columns = ()) -> None:
         self._size = size
+        self._columns = columns
         self._pieces: list[Observed] = []
         self._taken: list[Observed] = []
         self._waiting = 0
@@ -48,11 +52,16 @@ class ServedBatches:
     def __len__(self) -> int:
         return self._waiting
 
-    def add(self, piece: Observed) -> None:
+    def is_narrow(self, piece: Observed) -> bool:
+        """Whether a piece has those columns alone that the monitor looks at."""
+        return bool(self._columns) and piece.finite
+
+    def add(self, *pieces: Observed) -> None:
         """Samples served after those that wait."""
-        if len(piece):
-            self._pieces.append(piece)
-            self._waiting += len(piece)
+        for piece in pieces:
+            if len(piece):
+                self._pieces.append(piece)
+                self._waiting += len(piece)
 
     def clear(self) -> None:
         """Forget what waits: it was served by other weights, or its judgement failed."""
@@ -76,16 +85,17 @@ class ServedBatches:
     def take(self) -> Observed | None:
         """Full batches that wait, up to ``TOGETHER_ROWS``, one after the other; None: too few samples wait.
 
-        All that wait; of wide ones those that lie together already, or the one that does not.
+        All that wait; of wide ones, of which all columns are looked at, those that lie together already, or the one
+        that does not.
         """
         rows = min(self._waiting, max(TOGETHER_ROWS, self._size))
         batches = rows // self._size
         if batches == 0:
             return None
         first = self._pieces[0]
-        if first.features.nbytes >= WIDE_BYTES * len(first):
+        if not self.is_narrow(first) and first.features.nbytes >= WIDE_BYTES * len(first):
             batches = max(1, min(rows, len(first)) // self._size)
-        whole = joined(self._cut(batches * self._size))
+        whole = joined(self._alike(self._cut(batches * self._size)))
         self._taken.append(whole)
         firsts = zip(whole.ids[:: self._size], whole.times_s[:: self._size].tolist(), strict=True)
         self._began.extend([Began(name, time_s, self._size) for name, time_s in firsts])
@@ -103,6 +113,13 @@ class ServedBatches:
                 self._pieces[0] = first.part(wanted, len(first))
             wanted -= len(taken[-1])
         return taken
+
+    def _alike(self, pieces: list[Observed]) -> list[Observed]:
+        """Where some are kept whole and others are not, all with the columns that are looked at; a reading that is not
+        finite counts as broken then."""
+        if not self._columns or len({piece.finite for piece in pieces}) == 1:
+            return pieces
+        return [piece if piece.finite else narrowed(_marked(piece), self._columns) for piece in pieces]
 
     def began(self, samples: int | None, later: int = 0) -> Began:
         """Where the latest ``samples`` began, to within a batch; the latest batch, if not told.
@@ -140,6 +157,27 @@ def observed(batch: SampleBatch, served: Served, inputs: Sequence[str]) -> Obser
     )
 
 
+def in_portions(batch: SampleBatch, served: Served, inputs: Sequence[str]) -> list[Observed]:
+    """The same as :func:`observed` in pieces, as the features lie in memory: nothing is put side by side."""
+    if not batch.portions or not inputs:
+        return [observed(batch, served, inputs)]
+    pieces: list[Observed] = []
+    start = 0
+    for portion in batch.portions:
+        some = slice(start, start + len(portion[inputs[0]]))
+        part = SampleBatch(
+            batch.ids[some],
+            batch.times[some],
+            portion,
+            faulty=None if batch.faulty is None else batch.faulty[some],
+            screened=batch.screened,
+        )
+        embeddings = None if served.embeddings is None else served.embeddings[some]
+        pieces.append(observed(part, replace(served, outputs=served.outputs[some], embeddings=embeddings), inputs))
+        start = some.stop
+    return pieces
+
+
 def of_task(piece: Observed, tasks: Sequence[str | None], first: str | None) -> Observed:
     """Only the samples of the bundle's first task, which monitors without labels are calibrated for.
 
@@ -164,13 +202,13 @@ def of_every_task(piece: Observed, answers: TaskAnswers, named: Sequence[str | N
     for place in set(places):
         rows = np.flatnonzero(np.asarray(places) == place)
         outputs[rows] = answers(place, piece.outputs[rows])
-    return Observed(piece.ids, piece.times_s, piece.features, outputs, None, piece.faulty, piece.finite)
+    return replace(piece, outputs=outputs, embeddings=None)
 
 
 def inputs_alone(piece: Observed) -> Observed:
     """Without outputs and embeddings, as monitors see the samples of several tasks: those have different ones."""
     nothing = np.zeros((len(piece), 0), np.float32)
-    return Observed(piece.ids, piece.times_s, piece.features, nothing, None, piece.faulty, piece.finite)
+    return replace(piece, outputs=nothing, embeddings=None)
 
 
 def _rows_of(whole: Observed, rows: NDArray[np.intp]) -> Observed:
@@ -182,7 +220,14 @@ def _rows_of(whole: Observed, rows: NDArray[np.intp]) -> Observed:
         embeddings=None if whole.embeddings is None else whole.embeddings[rows],
         faulty=None if whole.faulty is None else whole.faulty[rows],
         finite=whole.finite,
+        broken=None if whole.broken is None else whole.broken[rows],
     )
+
+
+def _marked(piece: Observed) -> Observed:
+    """With what is not finite named as broken."""
+    faulty = ~np.isfinite(piece.features)
+    return replace(piece, faulty=faulty if piece.faulty is None else faulty | piece.faulty, finite=True)
 
 
 def joined(pieces: Sequence[Observed]) -> Observed:
@@ -190,13 +235,22 @@ def joined(pieces: Sequence[Observed]) -> Observed:
     if len(pieces) == 1:
         return pieces[0]
     embeddings = [piece.embeddings for piece in pieces if piece.embeddings is not None]
-    faulty = [np.zeros(piece.features.shape, np.bool_) if piece.faulty is None else piece.faulty for piece in pieces]
+    faulty = broken = None
+    if any(piece.faulty is not None for piece in pieces):
+        faulty = np.concatenate([_known(piece.faulty, piece.features.shape) for piece in pieces])
+    if any(piece.broken is not None for piece in pieces):
+        broken = np.concatenate([_known(piece.broken_rows, (len(piece),)) for piece in pieces])
     return Observed(
         ids=list(chain.from_iterable(piece.ids for piece in pieces)),
         times_s=np.concatenate([piece.times_s for piece in pieces]),
         features=np.concatenate([piece.features for piece in pieces]),
         outputs=np.concatenate([piece.outputs for piece in pieces]),
         embeddings=np.concatenate(embeddings) if len(embeddings) == len(pieces) else None,
-        faulty=np.concatenate(faulty) if any(piece.faulty is not None for piece in pieces) else None,
+        faulty=faulty,
         finite=all(piece.finite for piece in pieces),
+        broken=broken,
     )
+
+
+def _known(flags: NDArray[np.bool_] | None, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    return np.zeros(shape, np.bool_) if flags is None else flags

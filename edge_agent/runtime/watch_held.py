@@ -1,13 +1,35 @@
 """What a fast stream brings is held back for a moment, so that the monitors judge it together."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
+from edge_agent.drift.observed import Observed
 from edge_agent.runtime.watch_batches import TOGETHER_ROWS
 from edge_agent.samples.record import LabelledRow, SampleBatch
 from edge_agent.serving.server import Prepared, Served
 
 ServedPart = tuple[SampleBatch, Served]
+
+
+class Shown(NamedTuple):
+    """A served batch as it is held.
+
+    Attributes:
+        views: by monitor, what it sees of the batch, whose features are not held then; empty: they are.
+    """
+
+    batch: SampleBatch
+    made: Served
+    views: Mapping[str, Sequence[Observed]] = MappingProxyType({})
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all features."""
+        own = sum(array.nbytes for one in self.batch.in_portions for array in one.values())
+        return own + sum(piece.features.nbytes for pieces in self.views.values() for piece in pieces)
+
 
 TOGETHER_S = 0.2
 """What alarms is told so much later at most; of batches of 32 only streams above 160 samples a second have several."""
@@ -31,15 +53,13 @@ class Held:
     def __bool__(self) -> bool:
         return bool(self._rows or self._served)
 
-    def add(self, rows: list[LabelledRow], served: Sequence[ServedPart], active: Prepared) -> None:
+    def add(self, rows: list[LabelledRow], served: Sequence[Shown], active: Prepared) -> None:
         """After what is held already, which the same model has made."""
         self._rows += rows
         self._served += served
         self.active = active
-        self._samples += sum(len(batch.ids) for batch, _ in served)
-        self._size_bytes += sum(
-            array.nbytes for batch, _ in served for one in batch.in_portions for array in one.values()
-        )
+        self._samples += sum(len(one.batch.ids) for one in served)
+        self._size_bytes += sum(one.size_bytes for one in served)
 
     def may_wait(self, brought: bool, now_s: float | None) -> bool:
         """Whether what is held may be judged later; if not, it is taken to be judged now.
@@ -54,7 +74,7 @@ class Held:
         self._judged_s = -math.inf if now_s is None else now_s
         return False
 
-    def taken(self) -> tuple[list[LabelledRow], list[ServedPart], Prepared]:
+    def taken(self) -> tuple[list[LabelledRow], list[Shown], Prepared]:
         """All of it, and the model; then nothing is held.
 
         Raises:
@@ -68,5 +88,5 @@ class Held:
 
     def _clear(self) -> None:
         self._rows: list[LabelledRow] = []
-        self._served: list[ServedPart] = []
+        self._served: list[Shown] = []
         self._samples = self._size_bytes = 0

@@ -26,7 +26,7 @@ LOOKS_A_PERIOD = 4
 
 def served_noted(rules: WatchRules, at: Standing, piece: Observed, now_s: float | None) -> Standing:
     """After samples were served at a running time; None: nobody knows when."""
-    if rules.arrivals is None or now_s is None:
+    if rules.arrivals is None or now_s is None or not len(piece):
         return at
     params, state = _of(rules, at)
     return _with(at, note_outputs(params, state, piece.ids, np.full(len(piece), now_s), piece.outputs))

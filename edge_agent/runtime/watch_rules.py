@@ -2,15 +2,18 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 
+import numpy as np
 import structlog
 
 from edge_agent.config import MonitorSection
 from edge_agent.drift.arrays import MonitorArrays, encode_drift_arrays
 from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
 from edge_agent.drift.loss_rise import LossRiseParams, published
+from edge_agent.drift.observed import Columns
 from edge_agent.drift.policy.catalogue import (
     ACCURACY,
     ARRIVALS,
@@ -83,6 +86,15 @@ class WatchRules:
     def every(self) -> tuple[Watched, ...]:
         """All that has a state."""
         return (self.labelled, *self.served, *(() if self.arrivals is None else (self.arrivals,)))
+
+    @cached_property
+    def narrow(self) -> Mapping[str, tuple[Columns, Monitor]]:
+        """Of those that judge samples as they are served, by name: which columns of the features they look at, and what
+        judges samples that have these alone. Empty where one looks at all of them, or together they look at as many."""
+        count = sum(math.prod(size for size in one.shape[1:] if isinstance(size, int)) for one in self.manifest.inputs)
+        found = {one.monitor.name: one.monitor.narrowed(count) for one in self.served}
+        chosen = sum(len(np.arange(count)[one]) for columns, _ in found.values() for one in columns)
+        return found if all(columns for columns, _ in found.values()) and chosen < count else {}
 
     @property
     def inputs_alone(self) -> bool:

@@ -4,7 +4,7 @@ import pytest
 
 from edge_agent.errors import StorageError
 from edge_agent.runtime.watch import DriftWatch
-from edge_agent.runtime.watch_held import MOST_ROWS, Held
+from edge_agent.runtime.watch_held import MOST_ROWS, Held, Shown
 from edge_agent.runtime.watch_rules import rule_alone
 from tests.runtime.bench import BATCH, GATEWAY, RULE, Parts, deny, permit, samples, served
 
@@ -85,5 +85,5 @@ def test_no_more_is_held_than_is_worth_it(parts: Parts) -> None:
     assert len(held.taken()[0]) == MOST_ROWS
     assert not held
     batch = samples(0, MOST_ROWS)
-    held.add([], [(batch, served(parts.bundle, [False] * MOST_ROWS))], parts.active)
+    held.add([], [Shown(batch, served(parts.bundle, [False] * MOST_ROWS))], parts.active)
     assert not held.may_wait(True, 10.15)

@@ -1,7 +1,7 @@
 """The monitors that a bundle names, made ready to step, all in one form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ from edge_agent.drift.arrays import MonitorArrays
 from edge_agent.drift.finding import Finding, Stepped
 from edge_agent.drift.loss_rise import MONITOR_NAME as LOSS_RISE
 from edge_agent.drift.loss_rise import LossRiseParams
+from edge_agent.drift.observed import Columns
 from edge_agent.drift.policy.verdict import Role
 from edge_agent.errors import DataError
 from edge_agent.wire.manifest import MonitorSpec
@@ -83,6 +84,16 @@ class Monitor:
     state: Any
     any_size: bool = False
     explains: bool = False
+
+    def narrowed(self, features: int) -> tuple[Columns, "Monitor"]:
+        """Of a monitor of samples as they are served: the columns of their features that it looks at, where these are
+        not all; and the monitor that judges samples of which there are no others, with the same states.
+
+        Args:
+            features: of a sample.
+        """
+        columns, params = self.params.narrowed(features)
+        return columns, replace(self, params=params)
 
     def start(self) -> MonitorState:
         """Nothing seen yet."""

@@ -8,14 +8,14 @@ every third, fifth ... goes into the sums, about 1,024 of them.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_agent.drift.observed import all_finite
+from edge_agent.drift.observed import Columns, all_finite
 
 CHANNELS_CAP = 256
 ALONE = 64
@@ -84,8 +84,22 @@ class Intake:
         return len(self.names)
 
     @cached_property
-    def _stride(self) -> int:
-        return 1 if len(self.centre) == self.features else stride_of(self.features)
+    def _summed(self) -> slice:
+        stride = 1 if len(self.centre) == self.features else stride_of(self.features)
+        return slice(0, len(self.centre) * stride, stride)
+
+    @property
+    def columns(self) -> Columns:
+        """The features that are looked at, where they are fewer than there are: summed ones, then those that are
+        channels themselves; else empty."""
+        few = self.kind == "sums" and len(self.centre) + len(self.alone) < self.features
+        return (self._summed, self.alone) if few else ()
+
+    @property
+    def narrowed(self) -> "Intake":
+        """Of rows that have :attr:`columns` alone, the same channels."""
+        summed, alone = len(self.centre), len(self.alone)
+        return replace(self, features=summed + alone, alone=np.arange(summed, summed + alone))
 
     @cached_property
     def _reach(self) -> NDArray[np.float32]:
@@ -117,7 +131,7 @@ class Intake:
 
     def summed(self, features: NDArray[Any]) -> NDArray[Any]:
         """(n, f) those that are told by sums: of very many every so-and-so-manieth; a view."""
-        return features[:, :: self._stride] if self.kind == "sums" else features
+        return features[:, self._summed] if self.kind == "sums" else features
 
     def __call__(self, features: NDArray[Any], missing: NDArray[np.bool_] | None) -> NDArray[Any]:
         """(n, channels) float64 (float32 or float64 where features are channels), NaN where a channel has no value.

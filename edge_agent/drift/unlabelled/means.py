@@ -44,8 +44,8 @@ def batch_means(params: LabelFreeParams, seen: Observed, level: NDArray[np.float
     Cost: O(samples (c^2 + d m)); the calls are one batch's, where nothing is missing.
     """
     size = params.batch_size
-    if seen.faulty is not None and not seen.faulty.any():
-        seen = replace(seen, faulty=None)
+    if seen.faulty is not None and seen.broken_rows is None:
+        seen = replace(seen, faulty=None, broken=None)
     quick = params.scoring.quick(seen, size)
     if quick is not None:
         found = _means(params, quick, (size,) * (len(seen) // size))

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_agent.drift.observed import Columns
 from edge_agent.drift.unlabelled.combination import Groups, Scale
 from edge_agent.drift.unlabelled.filters import GAINS, VIEWS, view_deviations
 from edge_agent.drift.unlabelled.intake import Intake, Kind, of_all
@@ -86,6 +87,18 @@ class LabelFreeParams:
     def judges_inputs_alone(self) -> bool:
         """Neither outputs nor embeddings."""
         return not self.scoring.outputs and not len(self.scoring.centre)
+
+    def narrowed(self, features: int) -> tuple[Columns, Self]:
+        """The columns of a sample's features that are looked at, if not all are; and the same monitor of samples that
+        have these alone.
+
+        Args:
+            features: of a sample. Of as many as the reference does not have, as where all are looked at, none is named.
+        """
+        columns = self.scoring.intake.columns
+        if not columns or features != self.scoring.intake.features:
+            return (), self
+        return columns, replace(self, scoring=replace(self.scoring, intake=self.scoring.intake.narrowed))
 
     @property
     def signals(self) -> int:

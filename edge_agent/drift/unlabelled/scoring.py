@@ -241,7 +241,7 @@ class Scoring:
     def _broken(self, seen: Observed) -> NDArray[np.bool_] | None:
         """(n,) rows whose outputs or embeddings are not finite, or so large that squares would not be, or come from
         broken readings; None: none."""
-        faulty = None if seen.faulty is None or not seen.faulty.any() else np.asarray(seen.faulty.any(axis=1))
+        faulty = seen.broken_rows
         given = [seen.outputs] if self.outputs else []
         given += [seen.embeddings] if len(self.centre) and seen.embeddings is not None else []
         if all(float(np.abs(array).max(initial=0.0)) < _LARGEST for array in given):
