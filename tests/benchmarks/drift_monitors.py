@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.benchmarks.drift_data import cost, label_free, ours, peers, share
-from tests.benchmarks.drift_data.keep import save
+from tests.benchmarks.drift_data.keep import add, save
 from tests.benchmarks.drift_data.measure import Swept
 from tests.benchmarks.drift_data.progress import Progress, claim
 from tests.benchmarks.drift_data.streams import Drawn, Extent, draw
@@ -48,10 +48,14 @@ def main(arguments: Sequence[str]) -> None:
     )
     parser.add_argument("--kept", action="store_true", help="peers only as far as the work folder has them")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
+    parser.add_argument(
+        "--add", action="store_true", help="as --kept, and keep these peers' results beside what is saved of the others"
+    )
     options = parser.parse_args(arguments)
     if not (DATA / "gas_drift").is_dir():
         raise SystemExit("drift_monitors: not run: data absent")
     os.nice(19)
+    kept = options.kept or options.add
     rivals = not (options.quick or options.no_peers)
     work = options.work or WORK / str(options.seed)
     if rivals:
@@ -66,10 +70,14 @@ def main(arguments: Sequence[str]) -> None:
             )
             progress = Progress.of(against, options.tasks, work)
             if against:
-                print(f"{part}\n{progress.told(run=not options.kept)}", flush=True)
-            every = run(part, streams, against, progress, kept=options.kept)
-            print(f"\n{part}\n{table(every, OWN[part])}", flush=True)
+                print(f"{part}\n{progress.told(run=not kept)}", flush=True)
+            every = run(part, streams, against, progress, kept=kept)
+            if not options.add:
+                print(f"\n{part}\n{table(every, OWN[part])}", flush=True)
             found[part] = every, OWN[part]
+    if options.add:
+        print(f"added: {add(found, RESULTS).name}")
+        return
     costs = cost.run() if "cost" in options.parts and rivals else []
     print(cost.table(costs))
     shares = share.run() if "share" in options.parts and rivals else []

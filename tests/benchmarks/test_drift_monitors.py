@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks.drift_data import label_free, ours, verdict
-from tests.benchmarks.drift_data.keep import save
+from tests.benchmarks.drift_data.keep import add, save
 from tests.benchmarks.drift_data.measure import RATES, TARGET, Swept, rate_above, sweep_paths
 from tests.benchmarks.drift_data.peers import LABELLED, UNLABELLED, Peer, inputs, result
 from tests.benchmarks.drift_data.progress import Progress, claim
@@ -144,12 +144,19 @@ def test_slower_detectors_have_fewer_starting_points() -> None:
     assert [starts_of(us) for us in (1, 10, 100, 1000)] == [None, 48, 24, 12]
 
 
-def test_ratios_are_paired_and_kept(drawn: Drawn, tmp_path: Path) -> None:
-    def swept(delay: int, rate: float = 1e-3) -> Swept:
-        alarms = {k: np.tile(s.begins + delay - 1, (len(RATES), 1)) for k, s in drawn.drifts.items()}
-        return Swept(np.array([3 * rate, rate, 0.3 * rate]), alarms)
+def swept(drawn: Drawn, delay: int, rate: float = 1e-3) -> Swept:
+    """A detector that always takes so long."""
+    alarms = {k: np.tile(s.begins + delay - 1, (len(RATES), 1)) for k, s in drawn.drifts.items()}
+    return Swept(np.array([3 * rate, rate, 0.3 * rate]), alarms)
 
-    swept_all = {"ours": swept(50), "quick": swept(40), "slow": swept(90), "loose": swept(10, rate=2e-3)}
+
+def test_ratios_are_paired_and_kept(drawn: Drawn, tmp_path: Path) -> None:
+    swept_all = {
+        "ours": swept(drawn, 50),
+        "quick": swept(drawn, 40),
+        "slow": swept(drawn, 90),
+        "loose": swept(drawn, 10, rate=2e-3),
+    }
     every = verdict.cells(drawn, swept_all, "ours")
     assert every[0].best(frozenset({"ours"})) == "quick", "the loose one is not at the rate"
     assert verdict.ratio(every, ["quick"] * len(every)).value == pytest.approx(1.25)
@@ -164,3 +171,35 @@ def test_ratios_are_paired_and_kept(drawn: Drawn, tmp_path: Path) -> None:
     assert kept["cost"] == [{"monitor": "earlier"}], "what was not run now stays"
     assert [row["ratio"] for row in kept["labelled_cells"]] == [1.25] * len(KINDS)
     assert (tmp_path / "drift_monitors_labelled.svg").read_text(encoding="utf-8").count("<polyline") >= 4 * len(KINDS)
+
+
+def test_peers_that_are_run_later_are_added_to_what_is_saved(drawn: Drawn, tmp_path: Path) -> None:
+    own = frozenset({"ours"})
+    path = save(
+        {"labelled": (verdict.cells(drawn, {"ours": swept(drawn, 50), "quick": swept(drawn, 40)}, "ours"), own)},
+        [{"monitor": "earlier"}],
+        tmp_path,
+    )
+    before = json.loads(path.read_text(encoding="utf-8"))
+    later = {"ours": swept(drawn, 50), "slow": swept(drawn, 90), "loose": swept(drawn, 60, rate=2e-3)}
+    add({"labelled": (verdict.cells(drawn, later, "ours"), own)}, tmp_path)
+    after = json.loads(path.read_text(encoding="utf-8"))
+    assert [row["detector"] for row in after["labelled_overall"]] == ["quick", "ours", "slow"]
+    assert [row["detector"] for row in after["labelled_partly"]] == ["loose"]
+    assert len(after["labelled_delays"]) == 4 * len(KINDS)
+    for name in ("labelled_cells", "labelled_categories", "cost"):
+        assert after[name] == before[name]
+
+
+@pytest.mark.parametrize(("ours_now", "quicker"), [(51, 90), (50, 30)], ids=["other streams", "a best peer"])
+def test_what_cannot_stand_beside_what_is_saved_is_not_added(
+    drawn: Drawn, tmp_path: Path, ours_now: int, quicker: int
+) -> None:
+    own = frozenset({"ours"})
+    first = verdict.cells(drawn, {"ours": swept(drawn, 50), "quick": swept(drawn, 40)}, "ours")
+    path = save({"labelled": (first, own)}, [], tmp_path)
+    before = path.read_bytes()
+    later = verdict.cells(drawn, {"ours": swept(drawn, ours_now), "other": swept(drawn, quicker)}, "ours")
+    with pytest.raises(ValueError, match=r"ours was saved|is the best of a cell"):
+        add({"labelled": (later, own)}, tmp_path)
+    assert path.read_bytes() == before
