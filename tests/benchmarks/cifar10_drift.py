@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     arms = options.only or (QUICK_ARMS if options.quick else ARMS)
     for name in names:
         numbers = range(options.first_seed, options.first_seed + seeds)
-        runs = run(SETTINGS[name], numbers, arms, options.cache)
+        runs = {**(kept_runs(name) if options.kept else {}), **run(SETTINGS[name], numbers, arms, options.cache)}
         summary = summarise(runs)
         print(json.dumps(summary, indent=1))
         if options.save:
@@ -60,6 +60,24 @@ def run(setting: Setting, seeds: Sequence[int], arms: Sequence[str], cache: Path
         fleet = CifarFleet(setting, seed, images, TrainingCache(cache / "trained"), cache / "nets")
         for arm in arms:
             runs[arm, seed] = run_arm(arm, fleet, results, lambda words: print(words, flush=True))
+    return runs
+
+
+def kept_runs(name: str, folder: Path = RESULTS) -> Runs:
+    """What :func:`save` has kept of a setting in which everybody takes part in every round.
+
+    Raises:
+        SystemExit: there is nothing, or who took part is not kept.
+    """
+    path = folder / "cifar10_drift.json"
+    content = json.loads(path.read_text(encoding="utf-8")).get(name) if path.exists() else None
+    if content is None or SETTINGS[name].participation < 1:
+        raise SystemExit(f"cifar10_drift: no runs of {name!r} are kept that can be counted")
+    runs: dict[tuple[str, int], list[RoundAccount]] = {}
+    for row in content["rounds"]:
+        row |= {key: dict(enumerate(row[key])) for key in ("accuracy", "cohorts")}
+        row["losses"] = dict.fromkeys(row["accuracy"], float("nan"))
+        runs.setdefault((row.pop("arm"), row.pop("seed")), []).append(RoundAccount(**row))
     return runs
 
 
@@ -101,5 +119,6 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--setting", choices=SETTINGS, action="append", help="only these settings")
     parser.add_argument("--only", choices=ALL_ARMS, action="append", help="only these arms")
     parser.add_argument("--cache", type=Path, default=CACHE, help=f"folder of what was trained (default {CACHE})")
+    parser.add_argument("--kept", action="store_true", help="kept runs of the setting count too, if not run now")
     parser.add_argument("--save", action="store_true", help="keep the results under docs/benchmarks")
     return parser.parse_args(arguments)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.benchmarks.cifar10_drift import run, save
+from tests.benchmarks.cifar10_drift import kept_runs, run, save
 from tests.benchmarks.cifar_data.grid import RoundAccount
 from tests.benchmarks.cifar_data.setting import CLIENTS, SETTINGS, Setting, concept, family, partition
 from tests.benchmarks.cifar_data.summary import apart, exact, paired, summarise
@@ -63,6 +63,23 @@ def test_the_interval_is_students() -> None:
     assert found is not None
     assert found.mean == pytest.approx(2)
     assert (found.low, found.high) == pytest.approx((2 - 2.484, 2 + 2.484), abs=1e-3)  # 4.303 / sqrt(3)
+
+
+def test_kept_runs_count_as_they_did_and_none_whose_participants_are_not_kept(tmp_path: Path) -> None:
+    cohorts = [0, 1, 0, 1, 0, 1, 0, 1, 2, 2]
+    losses = dict.fromkeys(range(CLIENTS), 1.0)
+    rounds = [replace(_account(cohorts, number), flagged=list(range(8)), losses=losses) for number in (3, 4)]
+    runs = {("ours", 0): rounds, ("reference", 0): [replace(one, flagged=[]) for one in rounds]}
+    for name in ("published", "60 % participation"):
+        save(name, runs, summarise(runs), tmp_path)
+    again = kept_runs("published", tmp_path)
+    assert summarise(again) == summarise(runs)
+    assert [[(a.number, a.accuracy, a.cohorts) for a in again[key]] for key in runs] == [
+        [(a.number, a.accuracy, a.cohorts) for a in mine] for mine in runs.values()
+    ]
+    for name in ("60 % participation", "quick"):
+        with pytest.raises(SystemExit, match="kept"):
+            kept_runs(name, tmp_path)
 
 
 @pytest.mark.data

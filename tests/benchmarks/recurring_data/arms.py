@@ -94,6 +94,10 @@ def _ours(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
     return FlowerArm(lambda flagged: _clma(flagged, 0), fleet, initial)
 
 
+def _ours_merging(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
+    return FlowerArm(lambda flagged: _clma(flagged, 0, RECONVERGED), fleet, initial)
+
+
 def _ours_with_candidates(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
     return FlowerArm(lambda flagged: _clma(flagged, CANDIDATES), fleet, initial)
 
@@ -102,7 +106,7 @@ def _ours_on_demand(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
     return FlowerArm(lambda flagged: _clma(flagged, CANDIDATES), fleet, initial, on_demand=True)
 
 
-def _clma(flagged: Flagged, candidates: int) -> CLMA:
+def _clma(flagged: Flagged, candidates: int, reconverged: float | None = None) -> CLMA:
     """The bridge's strategy; losses of these tasks differ by a factor of 25, so that only errors say what is enough."""
     return CLMA(
         flagged=flagged,
@@ -111,6 +115,7 @@ def _clma(flagged: Flagged, candidates: int) -> CLMA:
         candidates=candidates,
         candidate_rule=CandidateRule(delta=0.0),
         mixture_rule=MixtureRule(),
+        reconverged=reconverged,
     )
 
 
@@ -130,10 +135,12 @@ def _fedavg(fleet: Fleet, initial: Weights, pattern: Pattern) -> Arm:
 
 
 CANDIDATES = 3
+RECONVERGED = 0.3  # the cosine distance of two cohorts' changes from the root's weights, [strategy] merge_threshold
 Make = Callable[[Fleet, Weights, Pattern], Arm]
 ARMS: Mapping[str, Make] = MappingProxyType(
     {
         "ours": _ours,
+        "ours+merge": _ours_merging,
         "ours+candidates": _ours_with_candidates,
         "ours-on-demand": _ours_on_demand,
         "reference": _reference,

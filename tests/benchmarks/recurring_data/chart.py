@@ -13,6 +13,7 @@ from tests.benchmarks.recurring_data.run import Result
 COLOURS: Mapping[str, str] = MappingProxyType(
     {
         "ours": "#1f77b4",
+        "ours+merge": "#e377c2",
         "ours+candidates": "#17becf",
         "ours-on-demand": "#2ca02c",
         "reference": "#d62728",

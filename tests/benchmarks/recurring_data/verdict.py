@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.benchmarks.recurring_data.run import Result
 
-OURS = ("ours", "ours+candidates", "ours-on-demand")
+OURS = ("ours", "ours+merge", "ours+candidates", "ours-on-demand")
 Value = Callable[[Result], float]
 MEASURES: Mapping[str, Value] = MappingProxyType(
     {
