@@ -242,9 +242,8 @@ class DriftWatch:
         """All batches that are full now, and what waits if it alarms already."""
         cursor = self._standing.place.cursor
         told = {weights for weights in {row.weights for row in rows} if at.place.judges(weights)}
-        self._buffer += [  # a broken sensor is no drift
-            row for row in rows if row.weights in told and row.arrival > cursor and row.part is not Part.UNFIT
-        ]
+        unfit = Part.UNFIT  # a broken sensor is no drift
+        self._buffer += [row for row in rows if row.weights in told and row.arrival > cursor and row.part is not unfit]
         size = self.rules.labelled.monitor.batch_size
         full = len(self._buffer) // size * size
         if full:

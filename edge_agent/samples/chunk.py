@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError
 from edge_agent.link.database import Row
+from edge_agent.samples.marks import Mark
 from edge_agent.samples.record import Part
 from edge_agent.samples.tables import Stage
 
@@ -39,6 +40,7 @@ class Chunk:
         stages: (n,) uint8, :class:`Stage`.
         oldest_s: no sample that waits for its label was added before.
         aside: whether one may have been given up before its label came.
+        marks: checksums on the way through the features; None: of the whole only, after a start.
     """
 
     first: int
@@ -59,6 +61,7 @@ class Chunk:
     stages: NDArray[np.uint8]
     oldest_s: float = -np.inf
     aside: bool = True
+    marks: list[Mark] | None = None
 
     @property
     def end(self) -> int:
@@ -146,7 +149,7 @@ class Chunk:
         self.ids = [*self.ids, *more.ids]
         for name in ("times", "added_s", "parts", "arrivals", "labels", "whole", "stages"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(more, name)]))
-        self.checksum = more.checksum
+        self.checksum, self.marks = more.checksum, more.marks
         self.oldest_s = min(self.oldest_s, more.oldest_s)
         self.aside = self.aside or more.aside
 

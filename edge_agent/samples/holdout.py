@@ -77,9 +77,9 @@ class HoldoutCounts:
             StorageError: nothing was counted.
         """
         buckets: dict[_Key, list[LabelledRow]] = {}
-        for row in rows:
-            if row.part is Part.HOLDOUT:
-                buckets.setdefault(self._key(row), []).append(row)
+        holdout = Part.HOLDOUT
+        for row in [row for row in rows if row.part is holdout]:
+            buckets.setdefault(self._key(row), []).append(row)
         if not buckets:
             return
         with self._db.transaction():

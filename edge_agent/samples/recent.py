@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import structlog
@@ -17,6 +16,7 @@ from edge_agent.samples.chunk import PARTS, Chunk
 from edge_agent.samples.chunk_table import LOST, delete_chunk, mark_lost, read_chunks, write_chunk, write_joined
 from edge_agent.samples.feature_files import FeatureFiles
 from edge_agent.samples.joined import Joined
+from edge_agent.samples.marks import BEGIN, marked
 from edge_agent.samples.numbers import Model, Models, Numbers
 from edge_agent.samples.outputs import HeldOutputs
 from edge_agent.samples.record import LabelledRow
@@ -80,7 +80,7 @@ class Recent:
         last = max((chunk.segment for chunk in self.chunks), default=0)
         for chunk in self.chunks:
             if chunk.segment == last or chunk.segment not in there:
-                self.features(chunk)
+                self.features(chunk, np.arange(len(chunk.ids)))
         self._segments.sync(last)
         self._segments.remove(there - self._used_files())
 
@@ -100,7 +100,8 @@ class Recent:
         if tail is not None and self._grows(tail, made, segment, start, outputs):
             self._grow(tail, made, outputs, views)
             return
-        made.segment, made.start, made.checksum = segment, start, _checksum(views)
+        made.marks = marked([BEGIN], views, made.row_bytes)
+        made.segment, made.start, made.checksum = segment, start, made.marks[-1][1]
         self.outputs.hold(made.first, outputs)
         write_chunk(self._db, made, outputs)
         self.chunks.append(made)
@@ -227,12 +228,13 @@ class Recent:
             if stage is Stage.GONE:
                 self._forget(chunk, range(row, row + 1))
 
-    def features(self, chunk: Chunk) -> NDArray[np.uint8] | None:
-        """(n, row_bytes) the features; None: they are lost."""
+    def features(self, chunk: Chunk, rows: NDArray[np.intp]) -> NDArray[np.uint8] | None:
+        """(k, row_bytes) the features of some rows, which rise; None: they are lost."""
         if chunk.layout == LOST:
             return None
+        marks = chunk.marks or [BEGIN, (len(chunk.ids), chunk.checksum)]
         try:
-            return self._segments.read(chunk.segment, chunk.start, len(chunk.ids), chunk.row_bytes, chunk.checksum)
+            return self._segments.read_some(chunk.segment, chunk.start, chunk.row_bytes, marks, rows)
         except (DataError, SegmentGone) as error:
             self._lose(chunk, str(error))
             return None
@@ -279,7 +281,8 @@ class Recent:
         return held is not None and held.shape[1] == outputs.shape[1] and held.nbytes < GROWN_BYTES
 
     def _grow(self, tail: Chunk, made: Chunk, outputs: NDArray[np.float32], views: Sequence[memoryview]) -> None:
-        made.checksum = _checksum(views, tail.checksum)
+        made.marks = marked(tail.marks or [BEGIN, (len(tail.ids), tail.checksum)], views, made.row_bytes)
+        made.checksum = made.marks[-1][1]
         held = self.outputs.of(tail)
         whole = outputs if held is None else np.concatenate([held, outputs])
         tail.grown(made)
@@ -322,10 +325,3 @@ class Recent:
         _log.error("chunk_dropped", number=first, problem=problem)
         delete_chunk(self._db, first)
         take_numbers(self._db, SPOILT, 1)
-
-
-def _checksum(views: Sequence[memoryview], before: int = 0) -> int:
-    """The CRC-32 of what lies one after the other."""
-    for view in views:
-        before = crc32(view, before)
-    return before

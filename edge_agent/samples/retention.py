@@ -185,11 +185,11 @@ class Retention:
 
     def _kept(self, chunk: Chunk, rows: NDArray[np.intp], stage: Stage, drawn: Drawn) -> list[Kept]:
         """Samples of a chunk as they are kept beyond it; none, if it is spoilt."""
-        features, outputs = self._recent.features(chunk), self._recent.outputs.of(chunk)
+        features, outputs = self._recent.features(chunk, rows), self._recent.outputs.of(chunk)
         if features is None or outputs is None:
             return []
         kept = []
-        for row in rows.tolist():
+        for place, row in enumerate(rows.tolist()):
             seq = chunk.first + row
             stratum, draw = drawn.get(seq, (None, None))
             arrival = int(chunk.arrivals[row]) or None
@@ -209,7 +209,7 @@ class Retention:
                     stage=stage,
                     stratum=stratum,
                     draw=draw,
-                    features=features[row].tobytes(),
+                    features=features[place].tobytes(),
                 )
             )
         return kept

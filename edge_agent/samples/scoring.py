@@ -37,12 +37,12 @@ def row_right(kind: Kind, rows: Sequence[LabelledRow]) -> NDArray[np.bool_]:
     return right
 
 
-def _alike(rows: Sequence[LabelledRow]) -> Iterator[tuple[list[int], NDArray[np.float32], NDArray[Any]]]:
+def _alike(rows: Sequence[LabelledRow]) -> Iterator[tuple[slice | list[int], NDArray[np.float32], NDArray[Any]]]:
     """Places, outputs and labels of the rows whose outputs are equally wide."""
     outputs = [row.output for row in rows]
-    if len({len(output) for output in outputs}) == 1:
+    if len(set(map(len, outputs))) == 1:
         labels = np.array([row.label for row in rows])
-        yield list(range(len(rows))), np.concatenate(outputs).reshape(len(rows), -1), labels
+        yield slice(None), np.concatenate(outputs).reshape(len(rows), -1), labels
         return
     places: dict[int, list[int]] = {}
     for place, row in enumerate(rows):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from edge_agent.errors import DataError, StorageError
 from edge_agent.link.durable import DISK, FileOperations, make_directory, storage_errors
+from edge_agent.samples.marks import BEGIN, Mark, stretches
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 """A file is removed when all its samples have left: so much room may be held by samples that are gone."""
@@ -111,18 +112,32 @@ class Segments:
             DataError: they are not what was written.
             StorageError: the disk refused.
         """
+        return self.read_some(number, start, row_bytes, [BEGIN, (n, checksum)], np.arange(n))
+
+    def read_some(
+        self, number: int, start: int, row_bytes: int, marks: Sequence[Mark], rows: NDArray[np.intp]
+    ) -> NDArray[np.uint8]:
+        """(k, row_bytes) some rows of a chunk, which rise; no more is read and checked than lies between its marks.
+
+        Raises:
+            SegmentGone, DataError, StorageError: as :meth:`read`, as far as it is read.
+        """
         path = self._path(number)
-        whole = np.empty((n, row_bytes), np.uint8)
+        found: list[NDArray[np.uint8]] = [np.zeros((0, row_bytes), np.uint8)]
         with storage_errors("read", path):
             try:
                 with path.open("rb", buffering=0) as file:
-                    file.seek(start)
-                    size = _read_whole(file.fileno(), whole.data.cast("B")) if whole.size else 0
+                    for (begin, before), (end, checksum) in stretches(marks, rows):
+                        file.seek(start + begin * row_bytes)
+                        part = np.empty((end - begin, row_bytes), np.uint8)
+                        size = _read_whole(file.fileno(), part.data.cast("B")) if part.size else 0
+                        if size != part.size or zlib.crc32(part.data, before) != checksum:
+                            raise DataError(f"{path}, at {start}: the checksum of {len(part)} samples does not fit")
+                        chosen = rows[(rows >= begin) & (rows < end)] - begin
+                        found.append(part if len(chosen) == len(part) else part[chosen])
             except FileNotFoundError:
                 raise SegmentGone(f"{path} is not there") from None
-        if size != whole.size or zlib.crc32(whole.data) != checksum:
-            raise DataError(f"{path}, at {start}: the checksum of {n} samples does not fit")
-        return whole
+        return found[1] if len(found) == 2 else np.concatenate(found)
 
     def numbers(self) -> set[int]:
         """The files there are.
