@@ -27,8 +27,8 @@ COMPARED_ROWS = 1024
 WORSE_BY = 3.72
 """Standard errors: a normal mean exceeds them in 1e-4 of cases."""
 _UNSURE = 5.0
-"""Over the root of the independent losses before: by how much of itself that is widened, since losses are skewed, and
-how far they depend on each other is read from these few."""
+"""Over the root of the independent losses that tell how far they depend on each other: by how much of itself that is
+widened, since these are few; at least over that of the losses before, since losses are skewed."""
 PLAIN_SHARE = 0.05
 """Of a guess's loss: what is less is not plainly worse, however sure it is."""
 LASTING_SHARE = 0.5
@@ -98,10 +98,12 @@ class Usual(NamedTuple):
     Attributes:
         losses: of the weights before; of a bundle's own, those of its reference.
         inflation: of a mean's variance by the autocorrelation of the reference's losses, in their order.
+        rows: in the reference.
     """
 
     losses: Distribution
     inflation: float
+    rows: int
 
 
 def no_worse_than(
@@ -128,12 +130,11 @@ def no_worse_than(
     finite = clip_losses(np.asarray(losses, np.float64), None)
     if len(finite) < _TIMES_AS_MANY * samples:
         return None
-    inflation = dependence(finite).inflation
-    if usual is None:
-        one = _plainly_worse(finite, samples, inflation, guess)
-    else:
-        beside = usual.losses.spread(samples)
-        one = _plainly_worse(finite, samples, max(inflation, usual.inflation), guess, beside)
+    inflation, rows = dependence(finite).inflation, len(finite)
+    if usual is not None and usual.inflation > inflation:
+        inflation, rows = usual.inflation, max(rows, usual.rows)
+    beside = None if usual is None else usual.losses.spread(samples)
+    one = _plainly_worse(finite, samples, _Inflated(inflation, rows), guess, beside)
     return None if one is None else one._replace(lately=float(finite[-samples:].mean()))
 
 
@@ -142,13 +143,21 @@ def no_worse_than_usual(usual: Usual, samples: int, *, guess: float | None) -> A
     rows = round(float(usual.losses.counts.sum())) - 1  # without the one that is imagined
     if rows < _TIMES_AS_MANY * samples:
         return None
-    return _plainly_worse(usual.losses.spread(min(rows, COMPARED_ROWS)), samples, usual.inflation, guess)
+    losses = usual.losses.spread(min(rows, COMPARED_ROWS))
+    return _plainly_worse(losses, samples, _Inflated(usual.inflation, len(losses)), guess)
+
+
+class _Inflated(NamedTuple):
+    """How many times the variance of independent losses a mean has, and how many losses told that."""
+
+    times: float
+    rows: int
 
 
 def _plainly_worse(
     losses: NDArray[np.float64],
     samples: int,
-    inflation: float,
+    inflated: _Inflated,
     guess: float | None,
     beside: NDArray[np.float64] | None = None,
 ) -> Asked | None:
@@ -157,8 +166,9 @@ def _plainly_worse(
     if beside is not None:
         other = float(np.minimum(beside, most).var())
         variance = max(variance, (len(losses) * variance + len(beside) * other) / (len(losses) + len(beside)))
-    error = math.sqrt(variance * inflation * (1 / len(losses) + 1 / samples))
-    widened = WORSE_BY * (1 + _UNSURE * math.sqrt(inflation / len(losses)))
+    error = math.sqrt(variance * inflated.times * (1 / len(losses) + 1 / samples))
+    unsure = max(inflated.times / inflated.rows, 1 / len(losses))
+    widened = WORSE_BY * (1 + _UNSURE * math.sqrt(unsure))
     worse, before = max(widened * error, PLAIN_SHARE * (guess or 0.0)), float(losses.mean())
     if worse <= 0:
         return None

@@ -83,7 +83,8 @@ def _usual(rules: WatchRules, at: Standing) -> Usual | None:
     state, params = at.states[monitor.name], monitor.params
     if not isinstance(state, LossLevelState) or not isinstance(params, LossLevelParams) or state.warmup_left:
         return None
-    return Usual(state.distribution, params.inflation)
+    rows = round(float(params.distribution.counts.sum())) - 1  # without the one that is imagined
+    return Usual(state.distribution, params.inflation, rows)
 
 
 def warm_up_samples(rules: WatchRules) -> int:

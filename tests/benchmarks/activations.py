@@ -138,7 +138,7 @@ def case(world: str, reference: int, before: int, references: int, each: int) ->
     for number in range(references):
         rng = np.random.default_rng([number, reference, before])
         losses = usually(reference, rng)
-        usual = Usual(Distribution.of(losses), dependence(judged_series(losses)).inflation)
+        usual = Usual(Distribution.of(losses), dependence(judged_series(losses)).inflation, len(losses))
         for _ in range(each):
             stream = usually(before + SAMPLES, rng)
             new = stream[before:] if after is usually else after(SAMPLES, rng)

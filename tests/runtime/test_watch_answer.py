@@ -229,7 +229,7 @@ def seldom_wrong(rows: int, rng: np.random.Generator, share: float = 1 / 200) ->
 
 def usual_of(losses: NDArray[np.float64]) -> Usual:
     """As a bundle has it that was calibrated on these losses."""
-    return Usual(Distribution.of(losses), dependence(judged_series(losses)).inflation)
+    return Usual(Distribution.of(losses), dependence(judged_series(losses)).inflation, len(losses))
 
 
 @pytest.mark.parametrize("losses", [moving, in_bursts, seldom_wrong])
