@@ -41,6 +41,7 @@ class Chunk:
         oldest_s: no sample that waits for its label was added before.
         aside: whether one may have been given up before its label came.
         marks: checksums on the way through the features; None: of the whole only, after a start.
+        hashes: (n,) of the ids (``split.hashes_of``); None: not known.
     """
 
     first: int
@@ -62,6 +63,7 @@ class Chunk:
     oldest_s: float = -np.inf
     aside: bool = True
     marks: list[Mark] | None = None
+    hashes: NDArray[np.uint64] | None = None
 
     @property
     def end(self) -> int:
@@ -150,6 +152,8 @@ class Chunk:
         for name in ("times", "added_s", "parts", "arrivals", "labels", "whole", "stages"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(more, name)]))
         self.checksum, self.marks = more.checksum, more.marks
+        known = None if self.hashes is None or more.hashes is None else np.concatenate([self.hashes, more.hashes])
+        self.hashes = known
         self.oldest_s = min(self.oldest_s, more.oldest_s)
         self.aside = self.aside or more.aside
 

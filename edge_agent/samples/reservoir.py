@@ -4,7 +4,6 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import chain, repeat
 from typing import NamedTuple
@@ -27,6 +26,9 @@ Drawn = dict[int, tuple[int, int]]
 """Stratum and draw by insertion number."""
 _Place = tuple[str, int, str, int]
 _PART_VALUES = [part.value for part in PARTS]
+_GOLDEN, _MIXED, _LAST_SHIFT = 0x9E3779B97F4A7C15, ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)), 31
+"""Of splitmix64 (Steele, Lea & Flood 2014): as good as random for any numbers that differ. They are hashes already, of
+which the split into parts took the lowest for one."""
 _SALT = "reservoir_salt"
 _SALT_BITS = 48
 
@@ -35,18 +37,19 @@ class Leaving(NamedTuple):
     """Labelled samples of one layout that leave the recent part.
 
     Attributes:
-        ids, seqs: n entries; names, and insertion numbers.
+        seqs: (n,) int64 insertion numbers.
         parts: (n,) uint8, places in ``PARTS``.
         tasks: n entries, "" where a sample names none; empty where none does.
         labels: (n,) float64.
+        hashes: (n,) uint64 of the ids (``split.hashes_of``).
     """
 
-    ids: Sequence[str]
     seqs: NDArray[np.int64]
     parts: NDArray[np.uint8]
     layout: int
     tasks: Sequence[str]
     labels: NDArray[np.float64]
+    hashes: NDArray[np.uint64]
 
 
 @dataclass(slots=True)
@@ -88,7 +91,8 @@ class Reservoir:
 
     Source: a sample by random keys, Fan, Muller & Rezucha 1962, has the distribution of Vitter 1985, algorithm R;
         thresholds that only fall allow a bound over several strata, whose shares nobody knows beforehand.
-    Cost: a hash a sample; strata and the draws of what they hold are in memory too, 150 bytes a sample held.
+    Cost: a few operations a sample, whose id was hashed when it came; strata and draws of what
+        they hold are in memory too, 150 bytes a sample held.
     """
 
     def __init__(
@@ -108,7 +112,7 @@ class Reservoir:
         self._capacities = {Part.TRAIN: capacity - proof, Part.PROOF: proof}
         self._layout = layout
         self._classed = classed
-        self._key = self._salt(seed).to_bytes(8, "big")
+        self._offset = self._salt(seed) * _GOLDEN % 2**64
         self.load()
         self._save([stratum for part in self._capacities for stratum in self._shrink(part)])
 
@@ -156,7 +160,7 @@ class Reservoir:
         thresholds = {place: stratum.threshold for place, stratum in strata.items()}
         drawn: Drawn = {}
         for some, where in zip(leaving, places, strict=True):
-            draws = self._draws(some.ids)
+            draws = self.draws(some.hashes)
             low = np.flatnonzero(draws < np.fromiter(map(thresholds.get, where, repeat(0)), np.uint64, len(where)))
             for row, seq, draw in zip(low.tolist(), some.seqs[low].tolist(), draws[low].tolist(), strict=True):
                 drawn[seq] = strata[where[row]].number, draw
@@ -206,11 +210,14 @@ class Reservoir:
         parts = map(_PART_VALUES.__getitem__, some.parts.tolist())
         return list(zip(parts, repeat(some.layout), some.tasks or repeat(""), classes, strict=False))  # without end
 
-    def _draws(self, ids: Sequence[str]) -> NDArray[np.uint64]:
-        """(n,) each in [0, ``DRAWS`` - 1)."""
-        key = self._key
-        digests = b"".join([blake2b(name.encode(), digest_size=8, key=key).digest() for name in ids])
-        return np.frombuffer(digests, ">u8") % np.uint64(DRAWS - 1)
+    def draws(self, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        """(n,) what samples draw, by the hashes of their ids: each in [0, ``DRAWS`` - 1)."""
+        mixed = hashes + np.uint64(self._offset)
+        for shift, factor in _MIXED:
+            mixed ^= mixed >> np.uint64(shift)
+            mixed *= np.uint64(factor)
+        mixed ^= mixed >> np.uint64(_LAST_SHIFT)
+        return mixed % np.uint64(DRAWS - 1)
 
     def _salt(self, seed: int | None) -> int:
         salt = last_number(self._db, _SALT)

@@ -15,6 +15,7 @@ from edge_agent.samples.older import Kept, Older
 from edge_agent.samples.recent import Recent
 from edge_agent.samples.record import Part
 from edge_agent.samples.reservoir import Drawn, Leaving, Reservoir
+from edge_agent.samples.split import hashes_of
 from edge_agent.samples.tables import Stage
 
 _TRAIN = PART_NUMBERS[Part.TRAIN]
@@ -217,17 +218,19 @@ class Retention:
 
 def _leaving(chunk: Chunk, rows: NDArray[np.intp]) -> Leaving:
     chosen = rows.tolist()
+    hashes = hashes_of([chunk.ids[row] for row in chosen]) if chunk.hashes is None else chunk.hashes[rows]
     return Leaving(
-        [chunk.ids[row] for row in chosen],
         chunk.first + rows,
         chunk.parts[rows],
         chunk.layout,
         [chunk.tasks[row] or "" for row in chosen] if chunk.tasks else [],
         chunk.labels[rows],
+        hashes,
     )
 
 
 def _row_leaving(seq: int, name: str, part: str, layout: int, task: str, label: float) -> Leaving:
     """One sample, from a row of :meth:`Older.leaving`."""
     number = PART_NUMBERS[Part(part)]
-    return Leaving([name], np.array([seq]), np.array([number], np.uint8), layout, [task], np.array([label], np.float64))
+    labels = np.array([label], np.float64)
+    return Leaving(np.array([seq]), np.array([number], np.uint8), layout, [task], labels, hashes_of([name]))

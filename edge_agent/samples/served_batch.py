@@ -17,7 +17,7 @@ from edge_agent.samples.record import (
     are_sample_ids,
     is_sample_id,
 )
-from edge_agent.samples.split import proof_rows
+from edge_agent.samples.split import below_share, hashes_of, proof_rows
 
 
 def check_batch(batch: SampleBatch, predicted: Predicted) -> None:
@@ -66,8 +66,9 @@ def made_chunk(
         now_s: running time.
     """
     chosen = range(len(batch.ids)) if rows is None else rows
-    parts, times = parts_of(batch, proof_share), np.array(batch.times, np.float64)
-    return Chunk.made(
+    hashes = None if any(batch.groups) or proof_share <= 0 else hashes_of(batch.ids)
+    parts, times = parts_of(batch, proof_share, hashes), np.array(batch.times, np.float64)
+    made = Chunk.made(
         first,
         layout,
         model,
@@ -78,16 +79,27 @@ def made_chunk(
         np.full(len(chosen), now_s, np.float64),
         parts if rows is None else parts[rows],
     )
+    if hashes is not None:
+        made.hashes = hashes if rows is None else hashes[rows]
+    return made
 
 
-def parts_of(batch: SampleBatch, proof_share: float) -> NDArray[np.uint8]:
-    """(n,) what each sample may be used for, as places in ``PARTS``."""
+def parts_of(batch: SampleBatch, proof_share: float, hashes: NDArray[np.uint64] | None) -> NDArray[np.uint8]:
+    """(n,) what each sample may be used for, as places in ``PARTS``.
+
+    Args:
+        hashes: (n,) of the ids, where the split goes by them; None: not known.
+    """
     n = len(batch.ids)
     parts = np.full(n, PART_NUMBERS[Part.TRAIN], np.uint8)
-    keys = batch.ids
-    if any(batch.groups):
-        keys = [name if group is None else group for name, group in zip(batch.ids, batch.groups, strict=True)]
-    parts[proof_rows(keys, proof_share)] = PART_NUMBERS[Part.PROOF]
+    if hashes is None:
+        groups = (
+            zip(batch.ids, batch.groups, strict=True) if any(batch.groups) else ((name, None) for name in batch.ids)
+        )
+        proof = proof_rows([name if group is None else group for name, group in groups], proof_share)
+    else:
+        proof = below_share(hashes, proof_share)
+    parts[proof] = PART_NUMBERS[Part.PROOF]
     if not batch.screened:
         finite = np.concatenate([finite_rows(features) for features in batch.in_portions])
         parts[~finite] = PART_NUMBERS[Part.UNFIT]

@@ -29,8 +29,15 @@ def part_of(sample_id: str, group: str | None, *, holdout: bool, proof_share: fl
 
 def proof_rows(keys: Sequence[str], proof_share: float) -> NDArray[np.bool_]:
     """(n,) whether a sample is of the proof part, by the id or group that it is hashed by."""
-    if proof_share <= 0:
-        return np.zeros(len(keys), np.bool_)
+    return below_share(hashes_of(keys), proof_share) if proof_share > 0 else np.zeros(len(keys), np.bool_)
+
+
+def below_share(hashes: NDArray[np.uint64], proof_share: float) -> NDArray[np.bool_]:
+    """(n,) the same by their :func:`hashes_of`."""
+    return hashes < np.uint64(math.ceil(proof_share * 2 ** (8 * _DIGEST_BYTES)))
+
+
+def hashes_of(keys: Sequence[str]) -> NDArray[np.uint64]:
+    """(n,) a number of 64 bits for each id or group."""
     digests = b"".join([blake2b(key.encode(), digest_size=_DIGEST_BYTES).digest() for key in keys])
-    below = math.ceil(proof_share * 2 ** (8 * _DIGEST_BYTES))
-    return np.frombuffer(digests, ">u8") < np.uint64(below)
+    return np.frombuffer(digests, ">u8").astype(np.uint64)

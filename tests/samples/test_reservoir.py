@@ -19,10 +19,12 @@ from scipy import stats
 
 from edge_agent.link.database import Database, find_damage, open_database
 from edge_agent.samples.layout import FeatureLayout
+from edge_agent.samples.older import Older
 from edge_agent.samples.reading import read_evaluation_set
 from edge_agent.samples.record import Label, Part
-from edge_agent.samples.reservoir import TASKS_PARTED
+from edge_agent.samples.reservoir import DRAWS, TASKS_PARTED, Reservoir
 from edge_agent.samples.selection import Mixture
+from edge_agent.samples.split import below_share, hashes_of
 from edge_agent.samples.store import SampleStore
 from edge_agent.samples.tables import Stage
 from tests.power_cut import Power, at_every_step, until_the_cut
@@ -387,3 +389,22 @@ def _steps(db: Database, act: Callable[[], None]) -> int:
     act()
     db._connection.set_progress_handler(None, 0)
     return count
+
+
+@pytest.mark.parametrize("part", ["train", "proof"])
+def test_draws_are_even_in_each_part_and_those_of_two_gateways_independent(tmp_path: Path, part: str) -> None:
+    """Ids that follow each other, whose hashes have parted them by their lowest; at a level of 1e-3 for all four."""
+    hashes = hashes_of([f"gw-{number:07d}" for number in range(40_000)])
+    hashes = hashes[below_share(hashes, 0.1) == (part == "proof")]
+    draws = []
+    for seed in (1, 2):
+        with closing(open_database(tmp_path / f"{seed}.db")) as db:
+            store_on(db, seed=seed)
+            with db.transaction():
+                reservoir = Reservoir(db, Older(db), capacity=0, proof_share=0.1, layout=1, classed=True, seed=seed)
+                draws.append(reservoir.draws(hashes).astype(np.float64) / DRAWS)
+    for some in draws:
+        assert stats.kstest(some, "uniform").pvalue > 1e-3 / 4
+    assert stats.spearmanr(draws[0], draws[1]).pvalue > 1e-3 / 4
+    neighbours = stats.spearmanr(draws[0][1:], draws[0][:-1])
+    assert neighbours.pvalue > 1e-3 / 4

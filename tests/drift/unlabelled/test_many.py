@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from edge_agent.drift.finding import Finding
 from edge_agent.drift.observed import Observed
 from edge_agent.drift.unlabelled import LabelFreeState, rebaseline, step, step_many
+from edge_agent.drift.unlabelled.monitor import judge_many
 from edge_agent.errors import DataError
 from tests.drift.unlabelled.made import BATCH, observed, params, rows
 
@@ -67,6 +68,21 @@ def test_a_drift_is_explained_at_each_batch_of_a_group() -> None:
     assert [finding.alarm for finding in found] == [False] * 3 + [True] * 5
     assert [finding.began_samples for finding in found[3:]] == [BATCH * count for count in range(1, 6)]
     assert all(finding.attributions[0].name == "x2" for finding in found[3:])
+
+
+@pytest.mark.parametrize("learning", [False, True])
+def test_what_is_judged_is_explained_when_that_is_asked_for_and_decided_before(learning: bool) -> None:
+    rng = np.random.default_rng(4)
+    readings = rows(24 * BATCH, 6, rng)
+    readings[19 * BATCH :, 2] += 4.0 * readings[:, 2].std()
+    state = LabelFreeState.start(MONITOR)
+    state = rebaseline(MONITOR, state) if learning else state
+    following, found = step_many(MONITOR, state, observed(readings))
+    judged = judge_many(MONITOR, state, observed(readings))
+    assert_same(following, judged.state)
+    assert [one.alarm for one in judged.findings] == [one.alarm for one in found] == [False] * 19 + [True] * 5
+    assert all(one.attributions == () for one in judged.findings)
+    assert [judged.explained(place) for place in reversed(range(24))] == found[::-1]
 
 
 @pytest.mark.parametrize("count", [0, BATCH - 1, BATCH + 1])
