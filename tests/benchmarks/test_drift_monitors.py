@@ -191,15 +191,26 @@ def test_peers_that_are_run_later_are_added_to_what_is_saved(drawn: Drawn, tmp_p
         assert after[name] == before[name]
 
 
-@pytest.mark.parametrize(("ours_now", "quicker"), [(51, 90), (50, 30)], ids=["other streams", "a best peer"])
-def test_what_cannot_stand_beside_what_is_saved_is_not_added(
-    drawn: Drawn, tmp_path: Path, ours_now: int, quicker: int
-) -> None:
+def test_a_peer_that_is_added_may_be_the_best(drawn: Drawn, tmp_path: Path) -> None:
+    own = frozenset({"ours"})
+    first = verdict.cells(drawn, {"ours": swept(drawn, 50), "quick": swept(drawn, 40)}, "ours")
+    path = save({"labelled": (first, own)}, [], tmp_path)
+    later = verdict.cells(drawn, {"ours": swept(drawn, 50), "quickest": swept(drawn, 20)}, "ours")
+    add({"labelled": (later, own)}, tmp_path)
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    assert {(row["best_peer"], row["ratio"], row["upper"]) for row in kept["labelled_cells"]} == {
+        ("quickest", 2.5, 2.5)
+    }
+    told = {(row["best_single_peer"], *row["to_cells_best"], *row["to_single"]) for row in kept["labelled_categories"]}
+    assert told == {("quickest", 2.5, 2.5, 2.5, 2.5)}
+
+
+def test_peers_of_other_streams_are_not_added(drawn: Drawn, tmp_path: Path) -> None:
     own = frozenset({"ours"})
     first = verdict.cells(drawn, {"ours": swept(drawn, 50), "quick": swept(drawn, 40)}, "ours")
     path = save({"labelled": (first, own)}, [], tmp_path)
     before = path.read_bytes()
-    later = verdict.cells(drawn, {"ours": swept(drawn, ours_now), "other": swept(drawn, quicker)}, "ours")
-    with pytest.raises(ValueError, match=r"ours was saved|is the best of a cell"):
+    later = verdict.cells(drawn, {"ours": swept(drawn, 51), "other": swept(drawn, 90)}, "ours")
+    with pytest.raises(ValueError, match="ours was saved on other streams"):
         add({"labelled": (later, own)}, tmp_path)
     assert path.read_bytes() == before
