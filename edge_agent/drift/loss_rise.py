@@ -145,12 +145,11 @@ def step(params: LossRiseParams, state: LossRiseState, losses: NDArray[Any]) -> 
     if losses.shape != (params.batch_size,):
         raise DataError(f"a batch of {params.batch_size} losses is needed, not an array of shape {losses.shape}")
     clipped = clip_losses(losses.astype(np.float64), params.clip)
-    seen = replace(state, batches=state.batches + 1)
     if state.warmup_left > 0:
-        return _warm_up(params, seen, clipped)
+        return _warm_up(params, replace(state, batches=state.batches + 1), clipped)
     if state.held_loss is not None:
-        return _hold(params, seen, float(clipped.mean()), state.held_loss)
-    return _watch(params, seen, float(clipped.mean()))
+        return _hold(params, replace(state, batches=state.batches + 1), float(clipped.mean()), state.held_loss)
+    return _watch(params, state, float(clipped.mean()))
 
 
 def run(params: LossRiseParams, state: LossRiseState, losses: NDArray[Any]) -> tuple[LossRiseState, list[Verdict]]:
@@ -249,10 +248,10 @@ def _watch(params: LossRiseParams, state: LossRiseState, loss: float) -> tuple[L
     count = state.run + 1 if exceeded else 0
     verdict = Verdict(count >= params.patience, rise, state.gamma, loss, run=count)
     if verdict.fired:
-        return _fired(params, state), verdict
+        return _fired(params, replace(state, batches=state.batches + 1)), verdict
     kept = exceeded and params.hold_previous
     previous = state.previous if kept else _advanced(params, state.previous, loss)
-    return replace(state, previous=previous, run=count), verdict
+    return replace(state, batches=state.batches + 1, previous=previous, run=count), verdict
 
 
 def _fired(params: LossRiseParams, state: LossRiseState) -> LossRiseState:
