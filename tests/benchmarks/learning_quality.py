@@ -81,15 +81,22 @@ def line(name: str, results: Sequence[Result]) -> str:
         float(np.mean([getattr(result, side) for result in mine])) for side in ("before", "ours", "torch")
     )
     points = [result.points for result in mine]
-    mean, most = float(np.mean(points)), max(points, key=abs)
-    shown = f"{mean:+.2f}" if abs(mean) <= GOAL_POINTS else f"**{mean:+.2f}**"
+    wide = [100 * (result.torch_wide - result.torch) for result in mine]
+    shown = _mean(points) if abs(np.mean(points)) <= GOAL_POINTS else f"**{_mean(points)}**"
+    most = max(points, key=abs)
     largest = f"{most:+.2f}" if abs(most) <= GOAL_POINTS else f"**{most:+.2f}**"
-    wide = max((100 * (result.torch_wide - result.torch) for result in mine), key=abs)
     apart, torch_apart = max(result.apart for result in mine), max(result.torch_apart for result in mine)
     return (
         f"| {TITLES[name]} | {len(mine)} | {mine[0].steps} | {mine[0].held_out} | {before:.4f} | {ours:.4f}"
-        f" | {theirs:.4f} | {shown} | {largest} | {wide:+.2f} | {apart:.1e} | {torch_apart:.1e} |"
+        f" | {theirs:.4f} | {shown} | {largest} | {_mean(wide)} | {max(wide, key=abs):+.2f}"
+        f" | {apart:.1e} | {torch_apart:.1e} |"
     )
+
+
+def _mean(points: Sequence[float]) -> str:
+    """With its standard error, where there are seeds to tell it by."""
+    error = f" +- {np.std(points, ddof=1) / np.sqrt(len(points)):.2f}" if len(points) > 1 else ""
+    return f"{np.mean(points):+.2f}{error}"
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ def test_gas_is_tuned_alike(tmp_path: Path) -> None:
     assert result.ours > result.before
     assert abs(result.points) <= 0.5
     assert result.apart < 1e-4
-    assert line("gas", results).count("|") == 13
+    assert line("gas", results).count("|") == 14
     save(results, tmp_path / "results")
     assert (tmp_path / "results" / "learning_quality.json").stat().st_size > 100
 
