@@ -147,7 +147,7 @@ def _spread_otherwise(params: AccuracyParams, weights: Floats, squares: Floats, 
     few squares is skewed; its cube root is not (Wilson and Hilferty 1931), so that few independent rows, as where
     neighbours resemble each other, need no wider limit.
     """
-    moments = weights @ params.squares
+    moments = (weights.astype(np.float32) @ params.squares).astype(np.float64)
     expected, fourth = moments[: len(squares)], moments[len(squares) :]
     variance = np.maximum(fourth - np.square(expected), 0.0)
     error = np.sqrt((variance + _FLAT) * (noise + float(weights @ weights)) * params.inflations)

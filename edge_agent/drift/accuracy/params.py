@@ -119,12 +119,15 @@ class AccuracyParams:
         return table
 
     @cached_property
-    def squares(self) -> Floats:
-        """(n, 2 (s + c)) squared signals and readings of the reference's rows, and their squares."""
+    def squares(self) -> NDArray[np.float32]:
+        """(n, 2 (s + c)) squared signals and readings of the reference's rows, and their squares.
+
+        In single precision: every window weighs all of them, and a millionth of a spread decides nothing.
+        """
         signals = slice(1, 1 + len(self.map.middle))
         rows = self.rows[:, signals] * self.width[signals] + self.middle[signals]
         squares = np.concatenate([np.square(rows), self.own], axis=1)
-        return np.concatenate([squares, np.square(squares)], axis=1)
+        return np.concatenate([squares, np.square(squares)], axis=1, dtype=np.float32)
 
     def narrowed(self, features: int) -> tuple[Columns, Self]:
         """The columns of a sample's features that are looked at, if not all are; and the same monitor of samples that
