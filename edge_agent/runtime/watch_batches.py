@@ -74,7 +74,8 @@ class ServedBatches:
 
     def rewind(self) -> None:
         """What was taken since the last :meth:`settled` waits again: its judgement was not kept."""
-        for _ in range(sum(len(whole) for whole in self._taken) // self._size):
+        batches = sum(len(whole) for whole in self._taken) // self._size
+        for _ in range(min(batches, len(self._began))):  # no more are remembered
             self._began.pop()
         self._pieces = [*self._taken, *self._pieces]
         self._taken = []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from edge_agent.drift.observed import Observed
-from edge_agent.runtime.watch_batches import TOGETHER_ROWS, ServedBatches, joined, observed
+from edge_agent.runtime.watch_batches import BATCHES_REMEMBERED, TOGETHER_ROWS, ServedBatches, joined, observed
 from edge_agent.serving.server import Served
 from tests.runtime.bench import samples
 
@@ -41,3 +41,15 @@ def test_whole_batches_that_wait_are_taken_at_once_up_to_a_limit_and_in_their_or
         taken += whole.ids
     assert taken == [f"s{number}" for number in range(len(taken))]
     assert len(waiting) < 32
+
+
+def test_more_batches_than_are_remembered_wait_again_after_a_failure() -> None:
+    waiting, rows = ServedBatches(2), 2 * BATCHES_REMEMBERED + 100
+    waiting.add(piece(0, rows))
+    while waiting.take() is not None:
+        pass
+    waiting.rewind()
+    whole = waiting.take()
+    assert whole is not None
+    assert whole.ids == [f"s{number}" for number in range(rows)]
+    assert waiting.began(None).id == f"s{rows - 2}"
