@@ -1,10 +1,5 @@
 """The part of the store that stands for the whole past."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -17,64 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from edge_agent.link.database import Database, find_damage, open_database
+from edge_agent.link.database import Database, open_database
 from edge_agent.samples.layout import FeatureLayout
 from edge_agent.samples.older import Older
-from edge_agent.samples.reading import read_evaluation_set
 from edge_agent.samples.record import Label, Part
 from edge_agent.samples.reservoir import DRAWS, TASKS_PARTED, Reservoir
 from edge_agent.samples.selection import Mixture
 from edge_agent.samples.split import below_share, hashes_of
-from edge_agent.samples.store import SampleStore
 from edge_agent.samples.tables import Stage
-from tests.power_cut import Power, at_every_step, until_the_cut
 from tests.samples.inside import lying
 from tests.samples.served import CLASSES, INPUTS, batch, predictions
-
-DAY_S = 86_400.0
-
-
-def store_on(
-    db: Database,
-    *,
-    recent: int = 10,
-    reservoir: int = 20,
-    unlabelled: int = 5,
-    proof_share: float = 0.0,
-    classes: int | None = CLASSES,
-    seed: int | None = 3,
-) -> SampleStore:
-    return SampleStore(
-        db,
-        inputs=INPUTS,
-        classes=classes,
-        proof_share=proof_share,
-        max_samples=recent,
-        label_wait_s=DAY_S,
-        reservoir_samples=reservoir,
-        unlabelled_samples=unlabelled,
-        reservoir_seed=seed,
-    )
-
-
-def put(store: SampleStore, numbers: range | list[int], labels: list[int] | list[float], now_s: float = 0.0) -> None:
-    """Samples whose labels were there before: none leaves the recent part without its label."""
-    store.label([Label(f"s{number}", label) for number, label in zip(numbers, labels, strict=True)], now_s)
-    store.add(batch(*numbers), predictions(len(numbers)), now_s)
-
-
-def held(db: Database, stage: Stage = Stage.KEPT) -> list[tuple[int, float | int]]:
-    """Number and label of every sample at a stage, oldest first."""
-    return [(int(one.id[1:]), one.label) for one in lying(db) if one.stage == stage and one.label is not None]
-
-
-def consistent(db: Database) -> None:
-    """What a stratum is said to hold is what is there, and all of it lies below its threshold."""
-    for stratum, said, threshold in db.query("SELECT stratum, held, threshold FROM stratum"):
-        rows = db.query("SELECT draw FROM sample WHERE stage = 1 AND stratum = ?", (stratum,))
-        assert len(rows) == said
-        assert all(draw < threshold for (draw,) in rows)
-    assert db.query("SELECT count(*) FROM sample") == db.query("SELECT count(*) FROM features")
+from tests.samples.stocked import DAY_S, consistent, held, put, store_on
 
 
 def test_every_sample_of_the_past_is_kept_with_the_same_chance(tmp_path: Path) -> None:
@@ -215,56 +163,6 @@ def test_only_the_newest_unlabelled_ones_of_the_train_part_stay(tmp_path: Path) 
         assert {one.part for one in lying(db) if one.stage == Stage.UNLABELLED} == {"train"}
 
 
-def test_a_set_takes_its_share_from_before_the_drift_and_the_rest_from_after(tmp_path: Path) -> None:
-    with closing(open_database(tmp_path / "s.db")) as db:
-        store = store_on(db, recent=40, reservoir=40)
-        for start in range(0, 120, 10):
-            put(store, range(start, start + 10), [n % CLASSES for n in range(start, start + 10)])
-        plain = store.training_set("s100", 50)
-        assert plain.ids == [f"s{n}" for n in range(100, 120)]
-        assert plain.rehearsed == 0
-        mixed = store.training_set("s100", 50, mixture=Mixture(0.5))
-        assert mixed.rehearsed == 20
-        assert all(int(name[1:]) < 100 for name in mixed.ids[:20])
-        assert mixed.ids[20:] == plain.ids
-        assert set(Counter(mixed.labels[:20].tolist()).values()) == {5}
-        assert store.training_set("s100", 50, mixture=Mixture(0.5)).ids == mixed.ids
-        assert store.training_set("s100", 50, mixture=Mixture(0.5, seed=1)).ids != mixed.ids
-        short = store.training_set("s100", 10, mixture=Mixture(0.5))
-        assert (len(short.ids), short.rehearsed) == (10, 5)
-        assert store.training_set("unknown", 10, mixture=Mixture(0.5)).ids == []
-        assert store.trainable_count("s100") == 20
-
-
-def test_with_rehearsal_old_proof_samples_are_judged_on_too(tmp_path: Path) -> None:
-    mixture = Mixture(0.5)
-    with closing(open_database(tmp_path / "s.db")) as db:
-        store = store_on(db, recent=40, reservoir=40, proof_share=0.5)
-        for start in range(0, 120, 10):
-            put(store, range(start, start + 10), [n % CLASSES for n in range(start, start + 10)])
-        path = tmp_path / "s.db"
-        plain = read_evaluation_set(path, INPUTS, since_sample="s100", limit=50)
-        mixed = read_evaluation_set(path, INPUTS, since_sample="s100", limit=50, mixture=mixture)
-        assert (plain.part, plain.rehearsed, mixed.rehearsed) == (Part.PROOF, 0, len(plain.ids))
-        assert mixed.ids[mixed.rehearsed :] == plain.ids
-        parts = {one.id: one.part for one in lying(db)}
-        assert {parts[name] for name in mixed.ids} == {Part.PROOF}
-        store.add(batch(200, 201, holdouts=[True, True]), predictions(2), 0.0)
-        store.label([Label("s200", 0), Label("s201", 1)], 0.0)
-        held_out = read_evaluation_set(path, INPUTS, since_sample="s100", limit=50, mixture=mixture)
-        assert (held_out.ids[2:], held_out.rehearsed) == (["s200", "s201"], 2)
-        assert {parts[name] for name in held_out.ids[:2]} == {Part.PROOF}
-        assert not set(held_out.ids) & set(store.training_set(None, 200, mixture=mixture).ids)
-
-
-def test_a_balanced_set_has_the_newest_of_every_class(tmp_path: Path) -> None:
-    with closing(open_database(tmp_path / "s.db")) as db:
-        store = store_on(db, recent=100)
-        put(store, range(50), [1 if n in (3, 30, 31) else 0 for n in range(50)])
-        ids = store.training_set(None, 8, mixture=Mixture(balanced=True)).ids
-        assert ids == ["s3", "s30", "s31", "s45", "s46", "s47", "s48", "s49"]
-
-
 def test_a_database_of_the_version_before_keeps_its_samples(tmp_path: Path) -> None:
     with closing(open_database(tmp_path / "s.db")) as db:
         db.define("samples", OLD_TABLES)
@@ -286,53 +184,6 @@ def test_a_database_of_the_version_before_keeps_its_samples(tmp_path: Path) -> N
         assert store.counts.reservoir == 20
         consistent(db)
 
-
-def test_a_power_cut_at_any_commit_leaves_the_books_right(tmp_path: Path) -> None:
-    def act(path: Path, k: int) -> Power:
-        path.mkdir()
-        db = open_database(path / "s.db", synchronous="FULL")
-        with until_the_cut(k, path) as power:
-            store = store_on(db, recent=4, reservoir=6)
-            for start in range(0, 24, 4):
-                put(store, range(start, start + 4), [n % 3 for n in range(start, start + 4)])
-        db.close()
-        with closing(open_database(path / "s.db")) as again:
-            store = store_on(again, recent=4, reservoir=6)
-            put(store, range(100, 104), [0] * 4)
-            consistent(again)
-            assert len(held(again)) <= 6
-        return power
-
-    assert at_every_step(act, tmp_path) > 12
-
-
-def test_a_killed_writer_leaves_a_sound_store(tmp_path: Path) -> None:
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "s.db")], stdout=subprocess.PIPE)
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == b"full\n"
-    time.sleep(0.2)
-    os.kill(writer.pid, signal.SIGKILL)
-    writer.wait(10)
-    writer.stdout.close()
-    assert find_damage(tmp_path / "s.db") is None
-    with closing(open_database(tmp_path / "s.db")) as db:
-        consistent(db)
-        store = store_on(db, recent=20, reservoir=30)
-        assert store.counts.reservoir == 30
-        assert len(store.training_set(None, 50, mixture=Mixture(0.5)).ids) == 40
-
-
-WRITER = """
-import itertools, sys
-from pathlib import Path
-from edge_agent.link.database import open_database
-from tests.samples.test_reservoir import put, store_on
-store = store_on(open_database(Path(sys.argv[1]), synchronous="NORMAL"), recent=20, reservoir=30)
-for start in itertools.count(0, 8):
-    put(store, range(start, start + 8), [n % 4 for n in range(start, start + 8)])
-    if start == 400:
-        print("full", flush=True)
-"""
 
 OLD_TABLES = (
     "CREATE TABLE sequence (name TEXT PRIMARY KEY, last INTEGER NOT NULL)",
