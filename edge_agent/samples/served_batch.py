@@ -92,13 +92,10 @@ def parts_of(batch: SampleBatch, proof_share: float, hashes: NDArray[np.uint64] 
     """
     n = len(batch.ids)
     parts = np.full(n, PART_NUMBERS[Part.TRAIN], np.uint8)
-    if hashes is None:
-        groups = (
-            zip(batch.ids, batch.groups, strict=True) if any(batch.groups) else ((name, None) for name in batch.ids)
-        )
-        proof = proof_rows([name if group is None else group for name, group in groups], proof_share)
-    else:
-        proof = below_share(hashes, proof_share)
+    keys = batch.ids
+    if any(batch.groups):
+        keys = [name if group is None else group for name, group in zip(batch.ids, batch.groups, strict=True)]
+    proof = proof_rows(keys, proof_share) if hashes is None else below_share(hashes, proof_share)
     parts[proof] = PART_NUMBERS[Part.PROOF]
     if not batch.screened:
         finite = np.concatenate([finite_rows(features) for features in batch.in_portions])
